@@ -1,0 +1,81 @@
+# Every target makes .venv when it is missing and installs what it needs, pinned by constraints.txt.
+# Needs Python 3.11 or newer and make. To choose the interpreter: make test PYTHON=/path/to/python
+
+VENV := .venv
+BIN := $(VENV)/bin
+
+# The first of these that is 3.11 or newer and can make a virtual environment.
+PYTHON_OK := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	"$$p" -c "$(PYTHON_OK)" >/dev/null 2>&1 && echo "$$p" && break; done)
+
+# As an absolute URL, for pip splits a plain path at its spaces. PIP_CONSTRAINT pins the build
+# environment too; pip 25.3 and later read PIP_BUILD_CONSTRAINT for that.
+EMPTY :=
+SPACE := $(EMPTY) $(EMPTY)
+export PIP_CONSTRAINT := file://$(subst $(SPACE),%20,$(CURDIR))/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Waiting OpenMP threads must sleep, not spin: spinning slows everything on shared cores.
+# The tensors here are small and the tests run in several processes, so one thread each.
+OMP_WAIT_POLICY ?= PASSIVE
+OMP_NUM_THREADS ?= 1
+export OMP_WAIT_POLICY OMP_NUM_THREADS
+
+# More for pytest, such as: make test PYTEST_ARGS="-n 0 -x tests/ops"
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist worksteal
+
+.PHONY: help demo test check format docs dev clean distclean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@echo "usage: make <target>"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.demo ## learn an identity matrix on the CPU and draw its tuples, before and after
+	$(BIN)/python examples/identity.py
+
+test: $(VENV)/.dev ## run all tests, doctests included
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.dev ## lint, check the format, check the types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(VENV)/.dev ## fix what ruff can fix, then format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.docs ## build the documentation into site/, warnings are errors
+	$(BIN)/mkdocs build --strict
+
+dev: $(VENV)/.dev ## only make .venv, with everything for development
+
+clean: ## remove what was built and cached, keep .venv
+	rm -rf build dist site out .pytest_cache .ruff_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## the same, and .venv
+	rm -rf $(VENV)
+
+$(VENV)/.created:
+	@if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c "$(PYTHON_OK)"; then \
+		echo "error: Python 3.11 or newer with its venv module is needed, and $(if $(PYTHON),$(PYTHON) is not that,none was found)." >&2; \
+		echo "       Name one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; \
+		exit 1; \
+	fi
+	"$(PYTHON)" -m venv $(VENV)
+	@touch $@
+
+# One stamp for each set of extras, renewed when the requirements change.
+$(VENV)/.demo: EXTRAS := experiments
+$(VENV)/.dev: EXTRAS := dev
+$(VENV)/.docs: EXTRAS := docs
+$(VENV)/.demo $(VENV)/.dev $(VENV)/.docs: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing sparsewire[$(EXTRAS)] into $(VENV); the first time, this downloads PyTorch."
+	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)]"
+	@touch $@

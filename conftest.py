@@ -1,0 +1,43 @@
+"""What all tests and printed examples share: checked shapes, poisoned memory, fixed seeds."""
+
+from collections.abc import Iterator
+
+import jaxtyping
+
+# Before anything imports sparsewire: each of its calls now checks its annotations, shapes too.
+jaxtyping.install_import_hook("sparsewire", "beartype.beartype")
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+torch.set_num_threads(1)
+
+# Deterministic mode fills what `torch.empty` returns: floats with NaN, integers with their maximum.
+# An element that nobody writes then shows at once.
+torch.use_deterministic_algorithms(True)
+
+hypothesis.settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, max_examples=40, database=None
+)
+hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def _same_randomness() -> None:
+    """Start every test from the same seed."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _names_in_examples(doctest_namespace: dict[str, object]) -> None:
+    """Let printed examples say `torch` without importing it."""
+    doctest_namespace["torch"] = torch
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Leave annotations unchecked, so that bad arguments reach the checks of the library."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,0 +1,368 @@
+"""The sparse hyperlayer: a sparse layer whose parameters come from a source."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from sparsewire._typing import Float, Int
+from sparsewire.layers.frozen import FrozenLayer
+from sparsewire.layers.layout import Layout, Placed, Shapes, Template
+from sparsewire.layers.wiring import Draw, Wiring, check_value_numbers, read_source, reads_input
+from sparsewire.ops import bound_variances, mark_repeats, rounded, sample, spread, window
+from sparsewire.ops._checks import (
+    check_choice,
+    check_count,
+    check_devices,
+    check_floating,
+    check_range,
+    check_shape,
+)
+from sparsewire.ops.contraction import contract_flat
+from sparsewire.ops.sampling import check_region
+from sparsewire.ops.spread import DEGREES, DENSITIES, Density
+from sparsewire.ops.tuples import EDGES, Edge
+
+Mode = Literal["rounded", "sampled", "expected"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+class HyperLayer(nn.Module):
+    """A sparse layer whose index tuples, variances and values come from a source.
+
+    y[b..] = Σ W[b.., a..] x[a..] (+ bias), with W drawn anew in each forward pass in training, by
+    the five stages of `sparsewire.ops`. In evaluation the means are rounded and nothing is drawn.
+
+    Args:
+        source: Module that returns raw parameters. If its `forward` takes an argument it is given
+            the input (an adaptive layer: one wiring for each instance); if not, it is called
+            without (a constraint, free parameters: one wiring for the batch). It returns either
+            a tensor (*b, k, r + 2), or raw means (*b, k, r), raw variances (*b, k) or (*b, 1), and
+            values (*b, k), (*b, 1) or None for ones. `b` is the batch of the input, or nothing.
+        in_shape: Sizes of the input axes. `None` marks an axis whose size may change between calls.
+        out_shape: Sizes of the output axes.
+        template: Index matrix (k, rank of W), output columns first, that fixes some columns for
+            each tuple; columns of −1 are learned. See `fan_in`.
+        local_samples: Integer tuples drawn around each continuous tuple, the paper's a_l.
+        global_samples: Integer tuples drawn from everywhere, the paper's a_g.
+        region: Sizes of the local region for each learned column, or one number for all (cut to
+            the size of each); log₂ of each size if not given.
+        context: Number of tuples that compete: repeats are removed, and shares normalised, among
+            the integer tuples of one context. All tuples if not given; with a template, those
+            that share their fixed columns.
+        share_values: Number of the value that each tuple takes, for values shared between tuples.
+        wirings: How many wirings to draw for a batch that shares its parameters (at most one for
+            each instance). More give a better gradient and cost more.
+        edge: How raw means are folded onto the index axes: `"sigmoid"`, `"clamp"` or `"wrap"`.
+            Taken from the source, or `"sigmoid"`, if not given.
+        variance_scale: Factor of the variances, see `sparsewire.ops.bound_variances`.
+        variance_floor: Smallest variance, the paper's τ.
+        density: `"gaussian"`, or the heavy-tailed `"student"`.
+        degrees: Degrees of freedom of `"student"`.
+        bias: Whether to add a dense bias to the output.
+        evaluation: What `eval()` does: `"rounded"` (each value at its nearest index), `"sampled"`
+            (as in training) or `"expected"` (every index of a window, exact and deterministic).
+        window: Sizes of the window of `"expected"`, as `region`; the region if not given.
+        features: How many last dimensions of the input ride along (matrix-by-matrix: 1).
+
+    Parameters that are not finite are refused on the CPU. On other devices that check would make
+    the host wait, so there they give valid indices and an output of NaN.
+
+    Example:
+        >>> import sparsewire as sw
+        >>> class Look(torch.nn.Module):  # a network that picks one pixel for each of 4 outputs
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4 * 4))
+        ...
+        ...     def forward(self, x):
+        ...         return self.net(x).view(-1, 4, 4)  # two columns, a variance, a value
+        >>> template = sw.fan_in(out_shape=(4,), in_shape=(8, 8))
+        >>> layer = sw.HyperLayer(Look(), in_shape=(8, 8), out_shape=(4,), template=template)
+        >>> layer(torch.randn(32, 8, 8)).shape
+        torch.Size([32, 4])
+    """
+
+    value_of: Tensor | None
+
+    def __init__(
+        self,
+        source: Callable[..., Any],
+        in_shape: Sequence[int | None],
+        out_shape: Sequence[int],
+        *,
+        template: Int[Tensor, "k r"] | None = None,
+        local_samples: int = 2,
+        global_samples: int = 8,
+        region: int | Sequence[int] | None = None,
+        context: int | None = None,
+        share_values: Sequence[int] | Int[Tensor, " k"] | None = None,
+        wirings: int = 1,
+        edge: Edge | None = None,
+        variance_scale: float = 0.1,
+        variance_floor: float = 0.1,
+        density: Density = "gaussian",
+        degrees: float = 1.0,
+        bias: bool = False,
+        evaluation: Mode = "rounded",
+        window: int | Sequence[int] | None = None,
+        features: int = 0,
+    ) -> None:
+        super().__init__()
+        if not callable(source):
+            raise TypeError(f"source must be a module; got {type(source).__name__}")
+        self.source: Any = source
+        self.adaptive = reads_input(source)
+        self.in_shape = _check_open_shape("in_shape", in_shape)
+        self.out_shape = check_shape("out_shape", out_shape)
+        self.local_samples = check_count("local_samples", local_samples)
+        self.global_samples = check_count("global_samples", global_samples)
+        self.region = region
+        self.context = None if context is None else check_count("context", context, least=1)
+        self.wirings = check_count("wirings", wirings, least=1)
+        self.edge: Edge = check_choice("edge", edge or getattr(source, "edge", "sigmoid"), EDGES)
+        self.variance_scale = check_range("variance_scale", variance_scale, 0.0, 1e6)
+        self.variance_floor = check_range("variance_floor", variance_floor, 0.0, 1e6)
+        self.density: Density = check_choice("density", density, DENSITIES)
+        self.degrees = check_range("degrees", degrees, *DEGREES)
+        self.evaluation: Mode = check_choice("evaluation", evaluation, MODES)
+        self.window = window
+        self.features = check_count("features", features)
+        self.layout = _choose_layout(source, template)
+        self.register_buffer("value_of", check_value_numbers(share_values), persistent=False)
+        self.bias = nn.Parameter(torch.zeros(self.out_shape)) if bias else None
+        if None not in self.in_shape:
+            space = self.layout.space(self._shapes_of(None))
+            self._spans("region", region, space)
+            self._spans("window", window, space)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*x"],
+        *,
+        mode: Mode | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "*y"]:
+        """Transform a batch.
+
+        Args:
+            x: Input of shape (*b, *in_shape, *features), any batch prefix.
+            mode: One of the evaluation modes, for this call; otherwise `"sampled"` in training
+                and `evaluation` in evaluation.
+            generator: Source of randomness for the draw, on the device of `x`.
+
+        Returns:
+            Output of shape (*b, *out_shape, *features) in the dtype of `x`.
+        """
+        shapes, batch = self._check_input(x)
+        wiring = self._wiring(x, shapes)
+        if (prefix := tuple(wiring.values.shape[:-1])) not in ((), batch):
+            raise ValueError(
+                f"source must return one wiring, or one for each instance of the batch {batch}; "
+                f"got a prefix of {prefix}"
+            )
+        mode = self._mode(mode)
+        groups = min(self.wirings, math.prod(batch))
+        if mode == "sampled" and groups > 1 and wiring.values.dim() == 1:
+            return self._forward_in_groups(x, wiring, shapes, batch, groups, generator)
+        draw = self._draw(wiring, shapes, mode, generator)
+        return self._contract(self.layout.place(*draw, shapes), x, shapes)
+
+    def wiring(self, x: Float[Tensor, "*x"] | None = None) -> Wiring:
+        """Return means, variances and values in the learned index space, for looking at.
+
+        Args:
+            x: The input, for an adaptive layer or one whose input sizes may change.
+        """
+        return self._wiring(x, self._shapes_of(x))
+
+    def draw(
+        self,
+        x: Float[Tensor, "*x"] | None = None,
+        *,
+        mode: Mode | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Draw:
+        """Return the integer tuples and values of one pass, in the learned index space.
+
+        Args:
+            x: The input, for an adaptive layer or one whose input sizes may change.
+            mode: As in `forward`.
+            generator: As in `forward`.
+        """
+        shapes = self._shapes_of(x)
+        return self._draw(self._wiring(x, shapes), shapes, self._mode(mode), generator)
+
+    @torch.no_grad()
+    def freeze(self, in_shape: Sequence[int] | None = None) -> FrozenLayer:
+        """Return a module that holds only the rounded sparse tensor, with the same forward.
+
+        Args:
+            in_shape: Sizes of the input, where the layer leaves some of them open.
+        """
+        if self.adaptive:
+            raise TypeError(
+                "freeze needs one wiring for every input; the source of this layer reads the input "
+                "and gives each its own"
+            )
+        shapes = self._shapes_of(None) if in_shape is None else self._fit(in_shape)
+        draw = self._draw(self._wiring(None, shapes), shapes, "rounded", None)
+        return FrozenLayer.from_placed(
+            self.layout.place(*draw, shapes), shapes, self.bias, self.features
+        )
+
+    def extra_repr(self) -> str:
+        """Show what matters most."""
+        return (
+            f"in_shape={self.in_shape}, out_shape={self.out_shape}, "
+            f"local_samples={self.local_samples}, global_samples={self.global_samples}, "
+            f"context={self.context or 'default'}, wirings={self.wirings}, "
+            f"density={self.density}, evaluation={self.evaluation}"
+        )
+
+    def _draw(
+        self, wiring: Wiring, shapes: Shapes, mode: Mode, generator: torch.Generator | None
+    ) -> Draw:
+        space, context = self.layout.space(shapes), self._context(wiring.values.shape[-1])
+        means, variances = (t.unflatten(-2, (-1, context)) for t in wiring[:2])
+        values = wiring.values.unflatten(-1, (-1, context))
+        if mode == "rounded":
+            return Draw(self.layout.settle(rounded(means, space), shapes), values)
+        if mode == "expected":
+            spans = self._spans(
+                "window", self.region if self.window is None else self.window, space
+            )
+            indices = window(means, space, spans).flatten(-3, -2)
+        else:
+            spans = self._spans("region", self.region, space)
+            counts = self.local_samples, self.global_samples
+            indices = sample(means, space, spans, *counts, generator)
+        excluded = mark_repeats(indices, space)
+        allowed = self.layout.allowed(indices, shapes)
+        if allowed is not None:
+            excluded |= ~allowed
+        shares = spread(means, variances, values, indices, excluded, self.density, self.degrees)
+        return Draw(indices, shares)
+
+    def _contract(self, placed: Placed, x: Tensor, shapes: Shapes) -> Tensor:
+        last = x.dim() - self.features
+        batch, rest = x.shape[: last - len(shapes.ins)], x.shape[last:]
+        flat = x.reshape(*batch, math.prod(shapes.ins), *rest)
+        y = contract_flat(*placed, flat, math.prod(shapes.outs), self.features)
+        y = y.reshape((*batch, *shapes.outs, *rest))
+        if self.bias is not None:
+            y = y + self.bias.to(y.dtype).view((*shapes.outs, *[1] * self.features))
+        return y
+
+    def _forward_in_groups(
+        self,
+        x: Tensor,
+        wiring: Wiring,
+        shapes: Shapes,
+        batch: tuple[int, ...],
+        groups: int,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Cut the batch into equal groups, the last one filled up with zeros; one draw for each."""
+        count = math.prod(batch)
+        each = math.ceil(count / groups)
+        groups = math.ceil(count / each)
+        inner = x.shape[len(batch) :]
+        x = x.reshape(count, *inner)
+        missing = groups * each - count
+        if missing:
+            x = torch.cat([x, x.new_zeros(missing, *inner)])
+        wiring = Wiring(*(t.expand(groups, *t.shape) for t in wiring))
+        draw = self._draw(wiring, shapes, "sampled", generator)
+        y = self._contract(self.layout.place(*draw, shapes), x.view(groups, each, *inner), shapes)
+        return y.flatten(0, 1)[:count].reshape(*batch, *y.shape[2:])
+
+    def _wiring(self, x: Tensor | None, shapes: Shapes) -> Wiring:
+        """Ask the source and bound what it says."""
+        if self.adaptive and x is None:
+            raise ValueError("x must be given, since the source of this layer reads it; got None")
+        space = self.layout.space(shapes)
+        output = self.source(x) if self.adaptive else self.source()
+        raw = read_source(output, len(space), self.value_of, x)
+        scales = self.variance_scale, self.variance_floor
+        means = self.layout.bound(raw.means, shapes, self.edge)
+        return Wiring(means, bound_variances(raw.variances, space, *scales), raw.values)
+
+    def _mode(self, mode: Mode | None) -> Mode:
+        if mode is None:
+            return "sampled" if self.training else self.evaluation
+        return check_choice("mode", mode, MODES)
+
+    def _context(self, tuples: int) -> int:
+        context = self.layout.default_context(tuples) if self.context is None else self.context
+        if tuples % context:
+            raise ValueError(f"context must divide the number of tuples, {tuples}; got {context}")
+        self.layout.check_context(tuples, context)
+        return context
+
+    def _spans(
+        self, name: str, spans: int | Sequence[int] | None, space: Sequence[int]
+    ) -> tuple[int, ...]:
+        """Return the region, or window, for each learned column."""
+        if spans is None:
+            return tuple(max(1, round(math.log2(n))) for n in space)
+        if isinstance(spans, int) and check_count(name, spans, least=1) <= max(space):
+            return tuple(min(spans, n) for n in space)
+        return check_region(name, [spans] * len(space) if isinstance(spans, int) else spans, space)
+
+    def _shapes_of(self, x: Tensor | None) -> Shapes:
+        if x is not None:
+            return self._check_input(x)[0]
+        return self._fit(self.in_shape)
+
+    def _fit(self, in_shape: Sequence[int | None]) -> Shapes:
+        """Return the shapes of W for an input of this size, which must fit the layer's."""
+        ins = tuple(in_shape)
+        fits = len(ins) == len(self.in_shape) and all(
+            have is not None and want in (None, have)
+            for have, want in zip(ins, self.in_shape, strict=True)
+        )
+        if not fits:
+            raise ValueError(
+                f"in_shape must be {self.in_shape}, with a number for each None; got {ins}"
+            )
+        return Shapes(self.out_shape, check_shape("in_shape", ins))  # pyright: ignore
+
+    def _check_input(self, x: Tensor) -> tuple[Shapes, tuple[int, ...]]:
+        """Return the shapes of W for this input, and the shape of the batch."""
+        check_floating("x", x)
+        last = x.dim() - self.features
+        first = last - len(self.in_shape)
+        if first < 0 or any(
+            want not in (None, have)
+            for have, want in zip(x.shape[first:last], self.in_shape, strict=True)
+        ):
+            raise ValueError(
+                f"x must have shape (*b, *in_shape, *features) with in_shape {self.in_shape} and "
+                f"{self.features} feature dimensions; got {tuple(x.shape)}"
+            )
+        home = next(self.parameters(), None)
+        if home is not None:
+            check_devices(x=x, layer=home)
+        return self._fit(x.shape[first:last]), tuple(x.shape[:first])
+
+
+def _choose_layout(source: Callable[..., Any], template: Tensor | None) -> Layout:
+    layout = getattr(source, "layout", None)
+    if template is None:
+        return layout if isinstance(layout, Layout) else Layout()
+    if isinstance(layout, Layout) and type(layout) is not Layout:
+        raise ValueError(
+            f"template must be None for a source with a layout of its own; got one beside "
+            f"{type(layout).__name__}"
+        )
+    return Template(template)
+
+
+def _check_open_shape(name: str, shape: Sequence[int | None]) -> tuple[int | None, ...]:
+    if isinstance(shape, str) or not isinstance(shape, Sequence):
+        raise TypeError(f"{name} must be a sequence of integers or None; got {shape!r}")
+    check_shape(name, [1 if n is None else n for n in shape])
+    return tuple(shape)

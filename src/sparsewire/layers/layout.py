@@ -1,0 +1,372 @@
+"""Layouts: where the learned columns of an index tuple lie inside W, and which places are allowed.
+
+A layer learns tuples in a *learned space*, the box of its learned columns. A layout says how large
+that box is and where each of its points lands in W. The plain layout learns every column; a
+template fixes some of them; the others can hold the matrices they are named after and no others.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from sparsewire._typing import Bool, Float, Int
+from sparsewire.ops import bound_means, flat_index, fractions
+from sparsewire.ops._checks import check_count, check_integer, check_sizes
+from sparsewire.ops.duplicates import flat_columns
+from sparsewire.ops.tuples import Edge
+
+
+class Shapes(NamedTuple):
+    """Sizes of the output and input axes of W, as they are in one call."""
+
+    outs: tuple[int, ...]
+    ins: tuple[int, ...]
+
+
+class Placed(NamedTuple):
+    """A sparse matrix: rows and columns of the flattened W, and values that add up if they meet."""
+
+    rows: Int[Tensor, "*w m"]
+    cols: Int[Tensor, "*w m"]
+    values: Float[Tensor, "*w m"]
+
+
+class Layout:
+    """The plain layout: every column of W is learned, and every index is allowed.
+
+    Subclass it to constrain a layer in another way: `space` and `place` are what most layouts
+    change. Shapes are arguments, since the input's sizes may change from call to call.
+    """
+
+    def space(self, shapes: Shapes) -> tuple[int, ...]:
+        """Return the sizes of the learned columns; refuse shapes that do not fit the layout."""
+        return (*shapes.outs, *shapes.ins)
+
+    def default_context(self, tuples: int) -> int:
+        """Return how many tuples compete when the user does not say."""
+        return tuples
+
+    def check_context(self, tuples: int, context: int) -> None:
+        """Refuse a context that would mix tuples which must not compete."""
+
+    def bound(
+        self, raw: Float[Tensor, "*b r"], shapes: Shapes, edge: Edge
+    ) -> Float[Tensor, "*b r"]:
+        """Bound raw tuples to means inside the allowed part of the learned space."""
+        return bound_means(raw, self.space(shapes), edge)
+
+    def allowed(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Bool[Tensor, "*b"] | None:
+        """Return which integer tuples may get a share; None where all may."""
+        return None
+
+    def settle(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Int[Tensor, "*b r"]:
+        """Move integer tuples that rounding put just outside to the allowed place beside them."""
+        return indices
+
+    def place(
+        self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
+    ) -> Placed:
+        """Put learned integer tuples into the flattened W."""
+        outs = len(shapes.outs)
+        rows = flat_index(indices[..., :outs], shapes.outs)
+        cols = flat_index(indices[..., outs:], shapes.ins)
+        return Placed(rows.flatten(-2), cols.flatten(-2), values.flatten(-2))
+
+
+class Template(Layout, nn.Module):
+    """Some columns fixed, tuple by tuple, the others learned.
+
+    Args:
+        table: One row for each tuple and one column for each axis of W, output first. A column
+            that is −1 in every row is learned; every other column holds the fixed indices.
+
+    Tuples of one context have the same fixed columns, so that a value never leaves its template.
+    """
+
+    table: Tensor
+
+    def __init__(self, table: Int[Tensor, "k r"]) -> None:
+        super().__init__()
+        check_integer("template", table)
+        if table.dim() != 2 or 0 in table.shape:
+            raise ValueError(
+                "template must have shape (k, r), a row for each tuple and a column for each axis "
+                f"of W; got {tuple(table.shape)}"
+            )
+        columns = list(enumerate(table.unbind(1)))
+        self.learned = [i for i, column in columns if bool((column == -1).all())]
+        if not self.learned:
+            raise ValueError("template must leave a column to learn (−1 in every row); got none")
+        fixed = [(i, column) for i, column in columns if i not in self.learned]
+        for i, column in fixed:
+            if (least := int(column.min())) < 0:
+                raise ValueError(
+                    "template must hold indices ≥ 0 in a fixed column, or −1 in every row of a "
+                    f"learned one; got {least} in column {i}"
+                )
+        self._largest = {i: int(column.max()) for i, column in fixed}
+        self._runs = torch.unique_consecutive(table, dim=0, return_counts=True)[1].tolist()
+        self.register_buffer("table", table, persistent=False)
+
+    def space(self, shapes: Shapes) -> tuple[int, ...]:
+        """Return the sizes of the columns that are left to learn."""
+        sizes = (*shapes.outs, *shapes.ins)
+        if self.table.shape[1] != len(sizes):
+            raise ValueError(
+                f"template must have {len(sizes)} columns, one for each axis of W; "
+                f"got {self.table.shape[1]}"
+            )
+        for i, largest in self._largest.items():
+            if largest >= sizes[i]:
+                raise ValueError(
+                    f"template must hold indices below {sizes[i]} in column {i}; got {largest}"
+                )
+        return tuple(sizes[i] for i in self.learned)
+
+    def default_context(self, tuples: int) -> int:
+        """Return the largest context in which all tuples have the same fixed columns."""
+        return math.gcd(*self._runs)
+
+    def check_context(self, tuples: int, context: int) -> None:
+        """Refuse contexts that would carry values from one template row to another."""
+        if tuples != len(self.table):
+            raise ValueError(
+                f"template must have a row for each of the {tuples} tuples; got {len(self.table)}"
+            )
+        if any(run % context for run in self._runs):
+            raise ValueError(
+                "context must group tuples with the same fixed columns of the template, which come "
+                f"in runs of {sorted(set(self._runs))}; got {context}"
+            )
+
+    def place(
+        self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
+    ) -> Placed:
+        """Put the learned columns beside the fixed ones of their context."""
+        fixed = self.table[:: len(self.table) // indices.shape[-3]]
+        columns = [column.unsqueeze(-1) for column in fixed.unbind(-1)]
+        for position, i in enumerate(self.learned):
+            columns[i] = indices[..., position]
+        start, outs = indices.new_zeros(()), len(shapes.outs)
+        rows = flat_columns([start, *columns[:outs]], (1, *shapes.outs))
+        cols = flat_columns([start, *columns[outs:]], (1, *shapes.ins))
+        return Placed(*(t.expand(values.shape).flatten(-2) for t in (rows, cols, values)))
+
+    def extra_repr(self) -> str:
+        """Show which columns are learned."""
+        return f"tuples={len(self.table)}, learned columns={self.learned}"
+
+
+def fan_in(
+    out_shape: Sequence[int], in_shape: Sequence[int], tuples: int = 1
+) -> Int[Tensor, "k r"]:
+    """Return a template in which every output has `tuples` connections, from inputs to be learned.
+
+    Example:
+        >>> fan_in((2,), (28, 28), tuples=2)
+        tensor([[ 0, -1, -1],
+                [ 0, -1, -1],
+                [ 1, -1, -1],
+                [ 1, -1, -1]])
+    """
+    outs = check_sizes("out_shape", out_shape)
+    check_count("tuples", tuples, least=1)
+    places = torch.cartesian_prod(*map(torch.arange, outs)).view(-1, len(outs))
+    learned = torch.full((len(places), len(in_shape)), -1)
+    return torch.cat([places, learned], dim=1).repeat_interleave(tuples, dim=0)
+
+
+class _IntervalLayout(Layout):
+    """Matrices whose row i may be nonzero only between two of its columns.
+
+    The second learned column runs between `limits(i)`. Means stay between the two by construction;
+    integer tuples outside are excluded before the shares are normalised.
+    """
+
+    def limits(self, row: Tensor, shapes: Shapes) -> tuple[Tensor, Tensor]:
+        """Return the first and last place in a row, for integer rows and for those in between."""
+        raise NotImplementedError
+
+    def bound(
+        self, raw: Float[Tensor, "*b r"], shapes: Shapes, edge: Edge
+    ) -> Float[Tensor, "*b r"]:
+        """Bound the row to the matrix, and the second column to the row's limits."""
+        along, across = fractions(raw, edge).unbind(-1)
+        row = along * (shapes.outs[0] - 1)
+        low, high = self.limits(row, shapes)
+        return torch.stack([row, low + across * (high - low)], dim=-1)
+
+    def allowed(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Bool[Tensor, "*b"]:
+        """Return which tuples lie between the limits of their row."""
+        row, place = indices.unbind(-1)
+        low, high = self.limits(row, shapes)
+        return (low <= place) & (place <= high)
+
+    def settle(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Int[Tensor, "*b r"]:
+        """Move the second column between the limits of the rounded row."""
+        row, place = indices.unbind(-1)
+        return torch.stack([row, place.clamp(*self.limits(row, shapes))], dim=-1)
+
+
+class LowerTriangularLayout(_IntervalLayout):
+    """W[i, j] = 0 for j > i."""
+
+    def space(self, shapes: Shapes) -> tuple[int, ...]:
+        """Learn row and column."""
+        return _check_matrix("LowerTriangular", shapes)
+
+    def limits(self, row: Tensor, shapes: Shapes) -> tuple[Tensor, Tensor]:
+        """Return the first column and the diagonal."""
+        return torch.zeros_like(row), row.clamp(max=shapes.ins[0] - 1)
+
+
+class BandedLayout(_IntervalLayout):
+    """W[i, j] = 0 unless −below ≤ j − i ≤ above.
+
+    Learned are the row and the place inside the band, j − i + below, so that no draw is wasted on
+    the empty part of the matrix.
+    """
+
+    def __init__(self, below: int, above: int) -> None:
+        self.below = check_count("below", below)
+        self.above = check_count("above", above)
+
+    def space(self, shapes: Shapes) -> tuple[int, ...]:
+        """Learn row and place inside the band."""
+        rows, cols = _check_matrix("Banded", shapes)
+        if rows > cols + self.below:
+            raise ValueError(
+                f"out_shape must be at most ({cols + self.below},), so that the band crosses every "
+                f"row; got ({rows},)"
+            )
+        return rows, self.below + 1 + self.above
+
+    def limits(self, row: Tensor, shapes: Shapes) -> tuple[Tensor, Tensor]:
+        """Return where the band enters and leaves the matrix."""
+        low = (self.below - row).clamp(min=0)
+        high = (shapes.ins[0] - 1 + self.below - row).clamp(max=self.below + self.above)
+        return low, high
+
+    def place(
+        self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
+    ) -> Placed:
+        """Turn the place inside the band into a column; excluded tuples have value 0 anywhere."""
+        row, place = indices.unbind(-1)
+        col = (row + place - self.below).clamp(0, shapes.ins[0] - 1)
+        return Placed(row.flatten(-2), col.flatten(-2), values.flatten(-2))
+
+
+class BlockDiagonalLayout(Layout):
+    """W is zero outside of `blocks` equal blocks on its diagonal; tuples stay in their block."""
+
+    def __init__(self, blocks: int, tuples: int) -> None:
+        self.blocks = check_count("blocks", blocks, least=1)
+        self.tuples = check_count("tuples", tuples, least=1)
+
+    def space(self, shapes: Shapes) -> tuple[int, ...]:
+        """Learn row and column inside a block."""
+        sizes = _check_matrix("BlockDiagonal", shapes)
+        for name, size in zip(("out_shape", "in_shape"), sizes, strict=True):
+            if size % self.blocks:
+                raise ValueError(
+                    f"{name} must be divisible by {self.blocks}, the blocks; got ({size},)"
+                )
+        return tuple(size // self.blocks for size in sizes)
+
+    def default_context(self, tuples: int) -> int:
+        """Let the tuples of a block compete."""
+        return self.tuples
+
+    def check_context(self, tuples: int, context: int) -> None:
+        """Refuse contexts that would carry values from block to block."""
+        if self.tuples % context:
+            raise ValueError(
+                f"context must divide {self.tuples}, the number of tuples in a block; got {context}"
+            )
+
+    def place(
+        self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
+    ) -> Placed:
+        """Shift each context to its block."""
+        contexts = indices.shape[-3]
+        context = torch.arange(contexts, device=indices.device).unsqueeze(-1)
+        block = context.div(contexts // self.blocks, rounding_mode="floor")
+        height, width = self.space(shapes)
+        rows, cols = indices[..., 0] + block * height, indices[..., 1] + block * width
+        return Placed(rows.flatten(-2), cols.flatten(-2), values.flatten(-2))
+
+
+class ConvolutionLayout(Layout):
+    """One sparse kernel at every position; learned are (out channel, in channel, *offset).
+
+    The input is (channels, *positions) with zeros around it. The kernel is drawn once and then
+    repeated, so that W is a convolution in training too.
+    """
+
+    def __init__(
+        self, kernel: Sequence[int], stride: int = 1, padding: int | Sequence[int] | None = None
+    ) -> None:
+        self.kernel = check_sizes("kernel", kernel)
+        self.stride = check_count("stride", stride, least=1)
+        if padding is None:
+            padding = [n // 2 for n in self.kernel]
+        elif isinstance(padding, int):
+            padding = [padding] * len(self.kernel)
+        self.padding = tuple(check_count("padding", p) for p in padding)
+        if len(self.padding) != len(self.kernel):
+            raise ValueError(
+                f"padding must have {len(self.kernel)} entries, one for each axis of the kernel; "
+                f"got {self.padding}"
+            )
+
+    def space(self, shapes: Shapes) -> tuple[int, ...]:
+        """Learn the channels and the offset inside the kernel."""
+        rank = 1 + len(self.kernel)
+        for name, sizes in (("out_shape", shapes.outs), ("in_shape", shapes.ins)):
+            if len(sizes) != rank:
+                raise ValueError(
+                    f"{name} must have {rank} sizes, channels and one for each axis of the kernel; "
+                    f"got {sizes}"
+                )
+        positions = tuple(
+            (n + 2 * p - k) // self.stride + 1
+            for n, p, k in zip(shapes.ins[1:], self.padding, self.kernel, strict=True)
+        )
+        if shapes.outs[1:] != positions or min(positions) < 1:
+            raise ValueError(
+                f"out_shape must be (channels, {', '.join(map(str, positions))}), the positions of "
+                f"a kernel {self.kernel} with stride {self.stride} and padding {self.padding} on "
+                f"in_shape {shapes.ins}; got {shapes.outs}"
+            )
+        return (shapes.outs[0], shapes.ins[0], *self.kernel)
+
+    def place(
+        self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
+    ) -> Placed:
+        """Repeat the kernel at every position; what would read outside the input gets value 0."""
+        outs, ins = shapes.outs[1:], shapes.ins[1:]
+        out_channel, in_channel, *offset = indices.unsqueeze(-2).unbind(-1)
+        position = torch.arange(math.prod(outs), device=indices.device)
+        rows = out_channel * len(position) + position
+        inside = torch.ones_like(rows, dtype=torch.bool)
+        sources = [in_channel]
+        axes = [torch.arange(n, device=indices.device) for n in outs]
+        for axis, along in enumerate(torch.meshgrid(*axes, indexing="ij")):
+            source = along.flatten() * self.stride - self.padding[axis] + offset[axis]
+            inside &= (source >= 0) & (source < ins[axis])
+            sources.append(source.clamp(0, ins[axis] - 1))
+        cols = flat_columns(sources, shapes.ins)
+        repeated = values.unsqueeze(-1) * inside
+        return Placed(rows.flatten(-3), cols.flatten(-3), repeated.flatten(-3))
+
+
+def _check_matrix(name: str, shapes: Shapes) -> tuple[int, int]:
+    if len(shapes.outs) != 1 or len(shapes.ins) != 1:
+        raise ValueError(
+            f"out_shape and in_shape must have one size each, since {name} is a matrix; "
+            f"got {shapes.outs} and {shapes.ins}"
+        )
+    return shapes.outs[0], shapes.ins[0]

@@ -1,0 +1,40 @@
+"""The pipeline as pure functions: bound, sample, mark repeats, spread, contract.
+
+Axis letters, the same everywhere:
+
+- `b`: batch, any number of leading dimensions
+- `c`: contexts; tuples compete, and repeats are removed, inside one
+- `k`: continuous index tuples (of a context)
+- `s`: integer tuples sampled for each continuous tuple
+- `m`: integer tuples of a context, m = k · s
+- `r`: rank, the number of learned columns
+- `n`: size of an index axis
+- `w`: wirings, leading dimensions of which each place has a sparse tensor of its own
+"""
+
+from sparsewire.ops.contraction import contract, contract_flat, contract_reference
+from sparsewire.ops.duplicates import flat_index, mark_repeats
+from sparsewire.ops.sampling import everywhere, local, nearest, rounded, sample, window
+from sparsewire.ops.spread import proportions, spread, spread_chunked, spread_reference
+from sparsewire.ops.tuples import bound_means, bound_variances, fractions
+
+__all__ = [
+    "bound_means",
+    "bound_variances",
+    "contract",
+    "contract_flat",
+    "contract_reference",
+    "everywhere",
+    "flat_index",
+    "fractions",
+    "local",
+    "mark_repeats",
+    "nearest",
+    "proportions",
+    "rounded",
+    "sample",
+    "spread",
+    "spread_chunked",
+    "spread_reference",
+    "window",
+]

@@ -1,0 +1,130 @@
+"""Argument checks that all stages share; errors name the argument, the expected, and what came."""
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+LARGEST_INDEX = 2**63 - 1
+
+Choice = TypeVar("Choice", bound=str)
+
+
+def check_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return `shape` as a tuple of positive integers whose product fits an int64."""
+    sizes = check_sizes(name, shape)
+    if (elements := math.prod(sizes)) > LARGEST_INDEX:
+        raise ValueError(
+            f"{name} must have at most 2**63 - 1 elements, so that each has an exact int64 index; "
+            f"got {sizes} with {elements}"
+        )
+    return sizes
+
+
+def check_sizes(name: str, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return `sizes` as a tuple of positive integers, without looking at their product."""
+    if type(sizes) is tuple and all(type(size) is int and size > 0 for size in sizes):
+        return sizes  # the common case, in a hot path
+    if isinstance(sizes, str) or not isinstance(sizes, Sequence):
+        raise TypeError(f"{name} must be a sequence of integers; got {sizes!r}")
+    return tuple(check_count(f"{name}[{i}]", size, least=1) for i, size in enumerate(sizes))
+
+
+def check_count(name: str, count: int, least: int = 0) -> int:
+    """Return `count` if it is an integer of at least `least`."""
+    if isinstance(count, bool) or not isinstance(count, (int, torch.SymInt)):
+        raise TypeError(f"{name} must be an integer; got {count!r}")
+    if count < least:
+        raise ValueError(f"{name} must be at least {least}; got {count}")
+    return count  # pyright: ignore[reportReturnType]  # a SymInt stands for an int
+
+
+def check_rank(name: str, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return `sizes`, as `check_shape` does, if there is at least one of them."""
+    if not (shape := check_shape(name, sizes)):
+        raise ValueError(f"{name} must have at least one size, that of a learned column; got ()")
+    return shape
+
+
+def check_range(name: str, number: float, least: float, most: float) -> float:
+    """Return `number` if it is a real number in a range, both ends included."""
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise TypeError(f"{name} must be a number; got {number!r}")
+    if not least <= number <= most:
+        raise ValueError(f"{name} must lie between {least:g} and {most:g}; got {number}")
+    return float(number)
+
+
+def check_choice(name: str, choice: object, choices: Sequence[Choice]) -> Choice:
+    """Return `choice` if it is one of `choices`."""
+    for known in choices:
+        if choice == known:
+            return known
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {choice!r}")
+
+
+def check_floating(name: str, tensor: Tensor) -> None:
+    """Refuse what is not a tensor of real floating-point numbers."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a tensor; got {type(tensor).__name__}")
+    if not tensor.is_floating_point():
+        raise TypeError(f"{name} must have a floating-point dtype; got {tensor.dtype}")
+
+
+def check_integer(name: str, tensor: Tensor) -> None:
+    """Refuse what is not a tensor of int64 indices."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a tensor; got {type(tensor).__name__}")
+    if tensor.dtype != torch.int64:
+        raise TypeError(f"{name} must have dtype torch.int64; got {tensor.dtype}")
+
+
+def check_dims(name: str, tensor: Tensor, expected: Sequence[int | None], axes: str) -> None:
+    """Refuse a tensor whose last dimensions are not `expected` (None: any size)."""
+    actual = tuple(tensor.shape)
+    last = actual[-len(expected) :] if expected else ()
+    fits = len(actual) >= len(expected) and all(
+        want is None or have == want for have, want in zip(last, expected, strict=True)
+    )
+    if not fits:
+        sizes = ", ".join("any" if want is None else str(want) for want in expected)
+        raise ValueError(f"{name} must have shape {axes} ending in ({sizes}); got {actual}")
+
+
+def check_exact(name: str, tensor: Tensor, expected: Sequence[int]) -> None:
+    """Refuse a tensor whose shape is not `expected`."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a tensor; got {type(tensor).__name__}")
+    if tuple(tensor.shape) != tuple(expected):
+        raise ValueError(f"{name} must have shape {tuple(expected)}; got {tuple(tensor.shape)}")
+
+
+def check_devices(**tensors: Tensor | None) -> None:
+    """Refuse tensors on different devices."""
+    devices = {name: t.device for name, t in tensors.items() if t is not None}
+    if len(set(devices.values())) > 1:
+        found = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise ValueError(f"{', '.join(devices)} must be on one device; got {found}")
+
+
+_constants: dict[tuple[tuple[int, ...], torch.dtype, torch.device], Tensor] = {}
+
+
+def constant(numbers: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return `numbers` as a tensor that was copied to the device once and is kept.
+
+    A copy for every call would make the host wait for the GPU, and break graph capture. Nothing is
+    ever dropped: a captured graph reads these few numbers where they lie.
+    """
+    key = (tuple(numbers), dtype, device)
+    kept = None if torch.compiler.is_compiling() else _constants.get(key)
+    if kept is None:
+        # Outside of inference mode: an inference tensor could not be used by autograd later.
+        with torch.inference_mode(False):
+            kept = torch.tensor(key[0], dtype=dtype, device=device)
+        # Subclasses (fake tensors) belong to the trace that made them.
+        if type(kept) is Tensor and not torch.compiler.is_compiling():
+            _constants[key] = kept
+    return kept

@@ -1,0 +1,54 @@
+"""Stage 3, mark repeats: which integer tuples stand in their context already."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sparsewire._typing import Bool, Int
+from sparsewire.ops._checks import check_dims, check_integer, check_shape
+
+
+def flat_index(indices: Int[Tensor, "*b r"], shape: Sequence[int]) -> Int[Tensor, "*b"]:
+    """Number index tuples as row-major flattening does: an exact int64 for each tuple.
+
+    flat = Σ_d index[d] · Π_{e > d} shape[e]
+
+    Indices are taken to lie inside `shape`; they are not checked, which would make the host wait.
+
+    Example:
+        >>> flat_index(torch.tensor([[0, 0, 0], [1, 2, 3]]), (2, 3, 4))
+        tensor([ 0, 23])
+    """
+    check_integer("indices", indices)
+    sizes = check_shape("shape", shape)
+    check_dims("indices", indices, (len(sizes),), "(*b, r)")
+    if not sizes:
+        return indices.new_zeros(indices.shape[:-1])
+    return flat_columns(indices.unbind(-1), sizes)
+
+
+def flat_columns(columns: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """Compute `flat_index` from columns that need only broadcast with each other."""
+    flat = columns[0]
+    for column, size in zip(columns[1:], sizes[1:], strict=True):
+        flat = flat * size + column
+    return flat
+
+
+def mark_repeats(indices: Int[Tensor, "*b m r"], shape: Sequence[int]) -> Bool[Tensor, "*b m"]:
+    """Mark every tuple that occurred earlier in its context; the first occurrence stays unmarked.
+
+    Each (m, r) matrix is a context of its own. Equality is exact: tuples are compared by
+    `flat_index`, in O(m log m).
+
+    Example:
+        >>> mark_repeats(torch.tensor([[2, 1], [0, 3], [2, 1], [2, 1], [1, 2]]), (4, 4))
+        tensor([False, False,  True,  True, False])
+    """
+    flat = flat_index(indices, shape)
+    check_dims("indices", indices, (None, None), "(*b, m, r)")
+    ordered, order = flat.sort(dim=-1, stable=True)
+    repeated = torch.zeros_like(flat, dtype=torch.bool)
+    same = ordered[..., 1:] == ordered[..., :-1]
+    return repeated.scatter(-1, order[..., 1:], same)

@@ -1,0 +1,78 @@
+"""What the tests of the operations share."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+seeds = st.integers(0, 2**32 - 1)
+prefixes = st.lists(st.integers(0, 3), max_size=2).map(tuple)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def random_indices(
+    prefix: Sequence[int], count: int, shape: Sequence[int], seed: int = 0
+) -> Tensor:
+    """Integer tuples inside `shape`, repeats likely, of shape (*prefix, count, rank)."""
+    columns = [torch.randint(n, (*prefix, count), generator=seeded(seed + n)) for n in shape]
+    return torch.stack(columns, dim=-1) if columns else torch.zeros(*prefix, count, 0).long()
+
+
+def output_and_gradients(
+    function: Callable[..., Tensor], inputs: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """By name: the output of a function, and the gradients of a random weighting of it."""
+    leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in inputs.items()}
+    output = function(**leaves)
+    weights = torch.randn(output.shape, dtype=torch.float64, generator=seeded(1))
+    gradients = torch.autograd.grad(output, list(leaves.values()), weights.to(output.dtype))
+    named = {f"gradient of {name}": g for name, g in zip(leaves, gradients, strict=True)}
+    return {"output": output.detach(), **named}
+
+
+def assert_same(got: Mapping[str, Tensor], want: Mapping[str, Tensor], **tolerance: Any) -> None:
+    """Compare by name, so that a failure says what broke."""
+    assert got.keys() == want.keys()
+    for name, tensor in want.items():
+        torch.testing.assert_close(
+            got[name], tensor, msg=lambda text, name=name: f"{name}: {text}", **tolerance
+        )
+
+
+@contextmanager
+def sizes_kept() -> Iterator[list[int]]:
+    """Collect the number of elements of every tensor that autograd keeps for the backward pass."""
+    sizes: list[int] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        sizes.append(tensor.numel())
+        return tensor
+
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        yield sizes
+
+
+class LargestStorage(TorchDispatchMode):
+    """While it is on, records the bytes of the largest storage that any operation returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self.bytes = max(self.bytes, leaf.untyped_storage().nbytes())
+        return result
