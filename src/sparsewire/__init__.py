@@ -2,23 +2,18 @@
 
 from sparsewire import ops
 from sparsewire._version import __version__
-from sparsewire.layers import (
+from sparsewire.layers.frozen import FrozenLayer
+from sparsewire.layers.hyper import HyperLayer
+from sparsewire.layers.layout import Layout, Placed, Shapes, Template, fan_in
+from sparsewire.layers.sources import (
     Banded,
     BlockDiagonal,
     Convolution,
-    Draw,
     FreeTuples,
-    FrozenLayer,
-    HyperLayer,
-    Layout,
     LowerTriangular,
-    Placed,
-    Shapes,
-    SparseLayer,
-    Template,
-    Wiring,
-    fan_in,
 )
+from sparsewire.layers.sparse import SparseLayer
+from sparsewire.layers.wiring import Draw, Wiring
 
 __all__ = [
     "Banded",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sparsewire._typing import Float, Int
 from sparsewire.layers.layout import Placed, Shapes
-from sparsewire.ops._checks import check_count, check_floating, check_shape
+from sparsewire.ops._checks import check_count, check_floating, check_integer, check_shape
 from sparsewire.ops.tuples import working_dtype
 
 
@@ -61,15 +61,12 @@ class FrozenLayer(nn.Module):
         cls, placed: Placed, shapes: Shapes, bias: Tensor | None, features: int
     ) -> "FrozenLayer":
         """Add up values that meet, drop zeros, and keep the rest in row-major order."""
-        values = placed.values.detach()
         layer = cls(shapes.ins, shapes.outs, bias=bias is not None, features=features)
-        order = placed.cols.argsort(stable=True)
-        order = order[placed.rows[order].argsort(stable=True)]
-        pairs = torch.stack([placed.rows[order], placed.cols[order]])
-        pairs, group = torch.unique_consecutive(pairs, dim=1, return_inverse=True)
-        summed = values.new_zeros(pairs.shape[1]).index_add_(0, group, values[order])
-        kept = summed != 0
-        layer.rows, layer.cols, layer.values = pairs[0, kept], pairs[1, kept], summed[kept]
+        values = placed.values.detach()
+        placed = _in_order(placed._replace(values=values.to(working_dtype(values.dtype))))
+        kept = placed.values != 0
+        layer.rows, layer.cols, summed = (t[kept] for t in placed)
+        layer.values = summed.to(values.dtype)
         layer.bias = None if bias is None else bias.detach().clone()
         return layer
 
@@ -91,9 +88,10 @@ class FrozenLayer(nn.Module):
         moved = flat.index_select(axis, self.cols) * weights
         y = flat.new_zeros(*batch, math.prod(self.out_shape), *rest)
         y = y.index_add(axis, self.rows, moved).reshape((*batch, *self.out_shape, *rest))
+        y = y.to(x.dtype)
         if self.bias is not None:
-            y = y + self.bias.to(dtype).view((*self.out_shape, *[1] * self.features))
-        return y.to(x.dtype)
+            y = y + self.bias.to(y.dtype).view((*self.out_shape, *[1] * self.features))
+        return y
 
     @property
     def indices(self) -> Int[Tensor, "m r"]:
@@ -134,20 +132,43 @@ class FrozenLayer(nn.Module):
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any
     ) -> None:
-        """Take the number of elements from the file, after checking that they lie inside W."""
-        found = {n: state_dict.get(prefix + n) for n in ("rows", "cols", "values")}
-        tensors = {n: t for n, t in found.items() if isinstance(t, Tensor)}
-        if len(tensors) == 3 and len({tuple(t.shape) for t in tensors.values()}) != 1:
-            sizes = {n: tuple(t.shape) for n, t in tensors.items()}
-            raise ValueError(f"rows, cols and values must have one length; got {sizes}")
-        for name, shape in (("rows", self.out_shape), ("cols", self.in_shape)):
-            index, size = tensors.get(name), math.prod(shape)
-            if index is not None and index.numel() and not 0 <= index.min() <= index.max() < size:
-                raise ValueError(
-                    f"{prefix}{name} must lie in 0 … {size - 1}; "
-                    f"got {int(index.min())} … {int(index.max())}"
-                )
-        for name, tensor in tensors.items():
-            mine = getattr(self, name)
-            setattr(self, name, mine.new_empty(tensor.shape, dtype=tensor.dtype))
+        """Take the number of elements from the state, after checking that they lie inside W."""
+        names = [prefix + name for name in Placed._fields]
+        if all(name in state_dict for name in names):
+            found = Placed(*(state_dict[name] for name in names))
+            _check_state(found, prefix, math.prod(self.out_shape), math.prod(self.in_shape))
+            found = _in_order(found)
+            for name, tensor in found._asdict().items():
+                mine = getattr(self, name)
+                setattr(self, name, mine.new_empty(tensor.shape, dtype=tensor.dtype))
+            state_dict = {**state_dict, **dict(zip(names, found, strict=True))}
+        elif any(name in state_dict for name in names):
+            missing = [name for name in names if name not in state_dict]
+            raise ValueError(f"{', '.join(names)} must come together; got none for {missing}")
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _in_order(placed: Placed) -> Placed:
+    """Sort the elements of a matrix row by row, and add up values at the same place."""
+    order = placed.cols.argsort(stable=True)
+    order = order[placed.rows[order].argsort(stable=True)]
+    pairs = torch.stack([placed.rows[order], placed.cols[order]])
+    pairs, group = torch.unique_consecutive(pairs, dim=1, return_inverse=True)
+    summed = placed.values.new_zeros(pairs.shape[1]).index_add_(0, group, placed.values[order])
+    return Placed(pairs[0], pairs[1], summed)
+
+
+def _check_state(found: Placed, prefix: str, rows: int, cols: int) -> None:
+    """Refuse a state that is not a sparse matrix of this size."""
+    check_integer(f"{prefix}rows", found.rows)
+    check_integer(f"{prefix}cols", found.cols)
+    check_floating(f"{prefix}values", found.values)
+    if found.rows.dim() != 1 or len({tuple(tensor.shape) for tensor in found}) != 1:
+        shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in found._asdict().items())
+        raise ValueError(f"{prefix}rows, cols and values must be lists of one length; got {shapes}")
+    for name, index, size in (("rows", found.rows, rows), ("cols", found.cols, cols)):
+        if index.numel() and not 0 <= index.min() <= index.max() < size:
+            raise ValueError(
+                f"{prefix}{name} must lie in 0 … {size - 1}; "
+                f"got {int(index.min())} … {int(index.max())}"
+            )

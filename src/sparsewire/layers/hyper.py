@@ -17,7 +17,9 @@ from sparsewire.ops._checks import (
     check_count,
     check_devices,
     check_floating,
+    check_open_shape,
     check_range,
+    check_rank,
     check_shape,
 )
 from sparsewire.ops.contraction import contract_flat
@@ -38,7 +40,8 @@ class HyperLayer(nn.Module):
     Args:
         source: Module that returns raw parameters. If its `forward` takes an argument it is given
             the input (an adaptive layer: one wiring for each instance); if not, it is called
-            without (a constraint, free parameters: one wiring for the batch). It returns either
+            without (a constraint, free parameters: one wiring for the batch). An attribute
+            `adaptive` of the source, True or False, overrules the signature. It returns either
             a tensor (*b, k, r + 2), or raw means (*b, k, r), raw variances (*b, k) or (*b, 1), and
             values (*b, k), (*b, 1) or None for ones. `b` is the batch of the input, or nothing.
         in_shape: Sizes of the input axes. `None` marks an axis whose size may change between calls.
@@ -115,14 +118,16 @@ class HyperLayer(nn.Module):
             raise TypeError(f"source must be a module; got {type(source).__name__}")
         self.source: Any = source
         self.adaptive = reads_input(source)
-        self.in_shape = _check_open_shape("in_shape", in_shape)
+        self.in_shape = check_open_shape("in_shape", in_shape)
         self.out_shape = check_shape("out_shape", out_shape)
         self.local_samples = check_count("local_samples", local_samples)
         self.global_samples = check_count("global_samples", global_samples)
         self.region = region
         self.context = None if context is None else check_count("context", context, least=1)
         self.wirings = check_count("wirings", wirings, least=1)
-        self.edge: Edge = check_choice("edge", edge or getattr(source, "edge", "sigmoid"), EDGES)
+        if edge is None:
+            edge = getattr(source, "edge", None)
+        self.edge: Edge = "sigmoid" if edge is None else check_choice("edge", edge, EDGES)
         self.variance_scale = check_range("variance_scale", variance_scale, 0.0, 1e6)
         self.variance_floor = check_range("variance_floor", variance_floor, 0.0, 1e6)
         self.density: Density = check_choice("density", density, DENSITIES)
@@ -134,7 +139,7 @@ class HyperLayer(nn.Module):
         self.register_buffer("value_of", check_value_numbers(share_values), persistent=False)
         self.bias = nn.Parameter(torch.zeros(self.out_shape)) if bias else None
         if None not in self.in_shape:
-            space = self.layout.space(self._shapes_of(None))
+            space = check_rank("the learned space", self.layout.space(self._shapes_of(None)))
             self._spans("region", region, space)
             self._spans("window", window, space)
 
@@ -209,9 +214,9 @@ class HyperLayer(nn.Module):
             )
         shapes = self._shapes_of(None) if in_shape is None else self._fit(in_shape)
         draw = self._draw(self._wiring(None, shapes), shapes, "rounded", None)
-        return FrozenLayer.from_placed(
-            self.layout.place(*draw, shapes), shapes, self.bias, self.features
-        )
+        placed = self.layout.place(*draw, shapes)
+        frozen = FrozenLayer.from_placed(placed, shapes, self.bias, self.features)
+        return frozen.train(self.training)
 
     def extra_repr(self) -> str:
         """Show what matters most."""
@@ -228,17 +233,17 @@ class HyperLayer(nn.Module):
         space, context = self.layout.space(shapes), self._context(wiring.values.shape[-1])
         means, variances = (t.unflatten(-2, (-1, context)) for t in wiring[:2])
         values = wiring.values.unflatten(-1, (-1, context))
-        if mode == "rounded":
-            return Draw(self.layout.settle(rounded(means, space), shapes), values)
-        if mode == "expected":
-            spans = self._spans(
-                "window", self.region if self.window is None else self.window, space
-            )
-            indices = window(means, space, spans).flatten(-3, -2)
-        else:
+        if mode == "sampled":
             spans = self._spans("region", self.region, space)
             counts = self.local_samples, self.global_samples
             indices = sample(means, space, spans, *counts, generator)
+        else:
+            nearest = self.layout.settle(rounded(means, space), shapes)
+            if mode == "rounded":
+                return Draw(nearest, values)
+            spans = self.region if self.window is None else self.window
+            spans = self._spans("window", spans, space)
+            indices = window(nearest.to(means.dtype), space, spans).flatten(-3, -2)
         excluded = mark_repeats(indices, space)
         allowed = self.layout.allowed(indices, shapes)
         if allowed is not None:
@@ -265,19 +270,20 @@ class HyperLayer(nn.Module):
         groups: int,
         generator: torch.Generator | None,
     ) -> Tensor:
-        """Cut the batch into equal groups, the last one filled up with zeros; one draw for each."""
-        count = math.prod(batch)
-        each = math.ceil(count / groups)
-        groups = math.ceil(count / each)
-        inner = x.shape[len(batch) :]
-        x = x.reshape(count, *inner)
-        missing = groups * each - count
-        if missing:
-            x = torch.cat([x, x.new_zeros(missing, *inner)])
+        """Cut the batch into groups, the first ones larger by one if need be; a draw for each."""
+        count, inner = math.prod(batch), x.shape[len(batch) :]
+        each, larger = count // groups, count % groups
+        x, split = x.reshape(count, *inner), larger * (each + 1)
+        grouped = x[split:].view(groups - larger, each, *inner)
+        if larger:
+            spare = x.new_zeros(groups - larger, 1, *inner)
+            grouped = torch.cat([grouped, spare], dim=1)
+            grouped = torch.cat([x[:split].view(larger, each + 1, *inner), grouped])
         wiring = Wiring(*(t.expand(groups, *t.shape) for t in wiring))
         draw = self._draw(wiring, shapes, "sampled", generator)
-        y = self._contract(self.layout.place(*draw, shapes), x.view(groups, each, *inner), shapes)
-        return y.flatten(0, 1)[:count].reshape(*batch, *y.shape[2:])
+        y = self._contract(self.layout.place(*draw, shapes), grouped, shapes)
+        y = torch.cat([y[:larger].flatten(0, 1), y[larger:, :each].flatten(0, 1)])
+        return y.reshape((*batch, *y.shape[1:]))
 
     def _wiring(self, x: Tensor | None, shapes: Shapes) -> Wiring:
         """Ask the source and bound what it says."""
@@ -291,15 +297,15 @@ class HyperLayer(nn.Module):
         return Wiring(means, bound_variances(raw.variances, space, *scales), raw.values)
 
     def _mode(self, mode: Mode | None) -> Mode:
-        if mode is None:
-            return "sampled" if self.training else self.evaluation
-        return check_choice("mode", mode, MODES)
+        if mode is not None:
+            return check_choice("mode", mode, MODES)
+        return "sampled" if self.training else check_choice("evaluation", self.evaluation, MODES)
 
     def _context(self, tuples: int) -> int:
         context = self.layout.default_context(tuples) if self.context is None else self.context
+        self.layout.check_context(tuples, context)
         if tuples % context:
             raise ValueError(f"context must divide the number of tuples, {tuples}; got {context}")
-        self.layout.check_context(tuples, context)
         return context
 
     def _spans(
@@ -321,7 +327,7 @@ class HyperLayer(nn.Module):
         """Return the shapes of W for an input of this size, which must fit the layer's."""
         ins = tuple(in_shape)
         fits = len(ins) == len(self.in_shape) and all(
-            have is not None and want in (None, have)
+            have is not None and (want is None or have == want)
             for have, want in zip(ins, self.in_shape, strict=True)
         )
         if not fits:
@@ -336,7 +342,7 @@ class HyperLayer(nn.Module):
         last = x.dim() - self.features
         first = last - len(self.in_shape)
         if first < 0 or any(
-            want not in (None, have)
+            want is not None and have != want
             for have, want in zip(x.shape[first:last], self.in_shape, strict=True)
         ):
             raise ValueError(
@@ -359,10 +365,3 @@ def _choose_layout(source: Callable[..., Any], template: Tensor | None) -> Layou
             f"{type(layout).__name__}"
         )
     return Template(template)
-
-
-def _check_open_shape(name: str, shape: Sequence[int | None]) -> tuple[int | None, ...]:
-    if isinstance(shape, str) or not isinstance(shape, Sequence):
-        raise TypeError(f"{name} must be a sequence of integers or None; got {shape!r}")
-    check_shape(name, [1 if n is None else n for n in shape])
-    return tuple(shape)

@@ -7,16 +7,22 @@ template fixes some of them; the others can hold the matrices they are named aft
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sparsewire._typing import Bool, Float, Int
 from sparsewire.ops import bound_means, flat_index, fractions
-from sparsewire.ops._checks import check_count, check_integer, check_sizes
+from sparsewire.ops._checks import (
+    check_count,
+    check_integer,
+    check_open_shape,
+    check_rank,
+    check_sizes,
+)
 from sparsewire.ops.duplicates import flat_columns
-from sparsewire.ops.tuples import Edge
+from sparsewire.ops.tuples import Edge, check_resolution
 
 
 class Shapes(NamedTuple):
@@ -161,7 +167,7 @@ class Template(Layout, nn.Module):
 
 
 def fan_in(
-    out_shape: Sequence[int], in_shape: Sequence[int], tuples: int = 1
+    out_shape: Sequence[int], in_shape: Sequence[int | None], tuples: int = 1
 ) -> Int[Tensor, "k r"]:
     """Return a template in which every output has `tuples` connections, from inputs to be learned.
 
@@ -172,10 +178,10 @@ def fan_in(
                 [ 1, -1, -1],
                 [ 1, -1, -1]])
     """
-    outs = check_sizes("out_shape", out_shape)
+    outs, ins = check_sizes("out_shape", out_shape), check_open_shape("in_shape", in_shape)
     check_count("tuples", tuples, least=1)
-    places = torch.cartesian_prod(*map(torch.arange, outs)).view(-1, len(outs))
-    learned = torch.full((len(places), len(in_shape)), -1)
+    places = torch.ones(outs, dtype=torch.bool).nonzero()
+    learned = torch.full((len(places), len(ins)), -1)
     return torch.cat([places, learned], dim=1).repeat_interleave(tuples, dim=0)
 
 
@@ -195,6 +201,7 @@ class _IntervalLayout(Layout):
     ) -> Float[Tensor, "*b r"]:
         """Bound the row to the matrix, and the second column to the row's limits."""
         along, across = fractions(raw, edge).unbind(-1)
+        check_resolution(self.space(shapes), along.dtype)
         row = along * (shapes.outs[0] - 1)
         low, high = self.limits(row, shapes)
         return torch.stack([row, low + across * (high - low)], dim=-1)
@@ -309,13 +316,15 @@ class ConvolutionLayout(Layout):
     def __init__(
         self, kernel: Sequence[int], stride: int = 1, padding: int | Sequence[int] | None = None
     ) -> None:
-        self.kernel = check_sizes("kernel", kernel)
+        self.kernel = check_rank("kernel", kernel)
         self.stride = check_count("stride", stride, least=1)
         if padding is None:
-            padding = [n // 2 for n in self.kernel]
-        elif isinstance(padding, int):
-            padding = [padding] * len(self.kernel)
-        self.padding = tuple(check_count("padding", p) for p in padding)
+            pads = [n // 2 for n in self.kernel]
+        elif isinstance(padding, (tuple, list)):
+            pads = list(padding)
+        else:
+            pads: list[Any] = [padding] * len(self.kernel)
+        self.padding = tuple(check_count("padding", pad) for pad in pads)
         if len(self.padding) != len(self.kernel):
             raise ValueError(
                 f"padding must have {len(self.kernel)} entries, one for each axis of the kernel; "

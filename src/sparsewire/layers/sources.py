@@ -1,5 +1,6 @@
 """Sources that do not read the input: free parameters, and constrained ones."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from sparsewire.layers.layout import (
     Layout,
     LowerTriangularLayout,
 )
-from sparsewire.ops._checks import check_choice, check_count
+from sparsewire.ops._checks import check_choice, check_count, check_range
 from sparsewire.ops.tuples import EDGES, Edge
 
 
@@ -40,6 +41,7 @@ class FreeTuples(nn.Module):
         ([(3, 2), (3,), (3,)], ['raw_means', 'raw_variances'])
     """
 
+    adaptive = False  # also behind wrappers that hide the signature of forward
     values: Tensor
 
     def __init__(
@@ -58,8 +60,12 @@ class FreeTuples(nn.Module):
         check_count("tuples", tuples, least=1)
         check_count("rank", rank, least=1)
         check_choice("edge", edge, EDGES)
+        if values is not None:
+            check_range("values", values, -math.inf, math.inf)
         count = tuples if value_count is None else check_count("value_count", value_count, least=1)
-        self.edge = edge
+        if seed is not None:
+            check_count("seed", seed)
+        self.edge: Edge = edge
         self.layout = Layout() if layout is None else layout
         self.initial_value = values
         self.raw_means = nn.Parameter(torch.empty(tuples, rank))

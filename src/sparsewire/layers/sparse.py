@@ -10,6 +10,7 @@ from sparsewire.layers.hyper import HyperLayer
 from sparsewire.layers.layout import Template
 from sparsewire.layers.sources import FreeTuples
 from sparsewire.layers.wiring import check_value_numbers
+from sparsewire.ops._checks import check_open_shape, check_shape
 from sparsewire.ops.tuples import Edge
 
 
@@ -56,13 +57,14 @@ class SparseLayer(HyperLayer):
         seed: int | None = None,
         **options: Any,
     ) -> None:
-        rank = len(in_shape) + len(out_shape)
+        ins, outs = check_open_shape("in_shape", in_shape), check_shape("out_shape", out_shape)
+        rank = len(ins) + len(outs)
         if template is not None:
             rank = len(Template(template).learned)
             tuples = len(template) if tuples is None else tuples
         if tuples is None:
             raise TypeError("tuples must be given, unless a template says how many; got None")
-        numbers = check_value_numbers(share_values)
+        numbers = check_value_numbers(share_values, tuples)
         source = FreeTuples(
             tuples,
             rank,
@@ -74,8 +76,8 @@ class SparseLayer(HyperLayer):
         )
         super().__init__(
             source,
-            in_shape,
-            out_shape,
+            ins,
+            outs,
             template=template,
             share_values=numbers,
             edge=edge,

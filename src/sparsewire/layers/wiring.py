@@ -42,7 +42,10 @@ class Raw(NamedTuple):
 
 
 def reads_input(source: Callable[..., Any]) -> bool:
-    """Whether the source wants the input: does its forward take a positional argument?"""
+    """Whether the source wants the input: it says so, or its forward takes an argument."""
+    said = getattr(source, "adaptive", None)
+    if isinstance(said, bool):
+        return said
     call = source.forward if isinstance(source, nn.Module) else source
     wanted = (
         inspect.Parameter.POSITIONAL_ONLY,
@@ -85,16 +88,20 @@ def read_source(output: Any, rank: int, value_of: Tensor | None, x: Tensor | Non
     return raw
 
 
-def check_value_numbers(numbers: Sequence[int] | Tensor | None) -> Tensor | None:
-    """Return `share_values` as a tensor of whole numbers from zero."""
+def check_value_numbers(
+    numbers: Sequence[int] | Tensor | None, tuples: int | None = None
+) -> Tensor | None:
+    """Return `share_values` as a tensor of whole numbers from zero, one for each tuple."""
     if numbers is None:
         return None
     value_of = torch.as_tensor(numbers)
+    if value_of.dim() != 1 or not len(value_of):
+        raise ValueError(f"share_values must hold a number for each tuple; got {numbers}")
     check_integer("share_values", value_of)
-    if value_of.dim() != 1 or not len(value_of) or int(value_of.min()) < 0:
-        raise ValueError(
-            f"share_values must hold a number ≥ 0 for each tuple; got {value_of.tolist()}"
-        )
+    if (least := int(value_of.min())) < 0:
+        raise ValueError(f"share_values must hold numbers ≥ 0; got {least}")
+    if tuples is not None:
+        _check_count(value_of, tuples)
     return value_of
 
 
@@ -102,15 +109,18 @@ def _hand_out(values: Tensor, value_of: Tensor | None, shape: Sequence[int]) -> 
     """Give every tuple the value whose number it has."""
     if value_of is None:
         return values
-    if len(value_of) != shape[-1]:
-        raise ValueError(
-            f"share_values must have an entry for each of the {shape[-1]} tuples; "
-            f"got {len(value_of)}"
-        )
+    _check_count(value_of, shape[-1])
     # On the CPU a number past the last value is refused by the look-up; elsewhere that would cost
     # a round trip, and a layer checks its own numbers when it is made.
     check_dims("values", values, (*shape[:-1], None), "(*b, v)")
     return values[..., value_of]
+
+
+def _check_count(value_of: Tensor, tuples: int) -> None:
+    if len(value_of) != tuples:
+        raise ValueError(
+            f"share_values must have an entry for each of the {tuples} tuples; got {len(value_of)}"
+        )
 
 
 def _expand(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -34,11 +35,19 @@ def check_sizes(name: str, sizes: Sequence[int]) -> tuple[int, ...]:
 
 def check_count(name: str, count: int, least: int = 0) -> int:
     """Return `count` if it is an integer of at least `least`."""
-    if isinstance(count, bool) or not isinstance(count, (int, torch.SymInt)):
+    if isinstance(count, bool) or not isinstance(count, (int, torch.SymInt, numpy.integer)):
         raise TypeError(f"{name} must be an integer; got {count!r}")
     if count < least:
         raise ValueError(f"{name} must be at least {least}; got {count}")
-    return count  # pyright: ignore[reportReturnType]  # a SymInt stands for an int
+    return int(count) if isinstance(count, numpy.integer) else count  # pyright: ignore[reportReturnType]
+
+
+def check_open_shape(name: str, shape: Sequence[int | None]) -> tuple[int | None, ...]:
+    """Return `shape` as a tuple of positive integers, or None where the size may change."""
+    if isinstance(shape, str) or not isinstance(shape, Sequence):
+        raise TypeError(f"{name} must be a sequence of integers or None; got {shape!r}")
+    sizes = check_shape(name, [1 if n is None else n for n in shape])
+    return tuple(None if n is None else size for n, size in zip(shape, sizes, strict=True))
 
 
 def check_rank(name: str, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -53,7 +62,7 @@ def check_range(name: str, number: float, least: float, most: float) -> float:
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise TypeError(f"{name} must be a number; got {number!r}")
     if not least <= number <= most:
-        raise ValueError(f"{name} must lie between {least:g} and {most:g}; got {number}")
+        raise ValueError(f"{name} must be between {least:g} and {most:g}; got {number}")
     return float(number)
 
 

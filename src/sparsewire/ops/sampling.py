@@ -5,6 +5,7 @@ Nothing here carries a gradient: the integer tuples are constants of the forward
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -158,9 +159,10 @@ def everywhere(
     """
     sizes = check_shape("shape", shape)
     check_count("count", count)
-    drawn = torch.randint(
-        _DRAW_RANGE, (*prefix, count, len(sizes)), generator=generator, device=device
-    )
+    size = (*prefix, count, len(sizes))
+    # Said only where there is one: the form with a generator does not take symbolic sizes.
+    given: Any = {} if generator is None else {"generator": generator}
+    drawn = torch.randint(_DRAW_RANGE, size, device=device, **given)
     return drawn % constant(sizes, torch.int64, drawn.device)
 
 

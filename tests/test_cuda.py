@@ -1,0 +1,160 @@
+"""The core on a GPU: the same numbers, no wait for the device, safe to capture in a graph."""
+
+import pytest
+import torch
+
+import sparsewire as sw
+from sparsewire import ops
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.fixture(autouse=True)
+def _any_order() -> object:
+    """Sums on a GPU are added in any order; deterministic mode would refuse some of them."""
+    torch.use_deterministic_algorithms(False)
+    yield
+    torch.use_deterministic_algorithms(True)
+
+
+def close(name: str, ours: torch.Tensor, true: torch.Tensor, tolerance: float = 1e-5) -> None:
+    error = (ours.detach().cpu().double() - true.detach()).norm() / true.detach().norm()
+    assert error < tolerance, f"{name}: relative error {error:.1e}"
+
+
+@pytest.mark.parametrize("engine", [ops.spread, ops.spread_chunked, ops.spread_reference])
+@pytest.mark.parametrize("density", ["gaussian", "student"])
+def test_spread_agrees_with_float64(engine, density) -> None:
+    k, m, r = 63, 301, 3
+    means = torch.rand(2, k, r, dtype=torch.double) * 20
+    variances, values = torch.rand(2, k, r).double() + 0.2, torch.randn(2, k).double()
+    indices = torch.randint(21, (2, m, r))
+    excluded = ops.mark_repeats(indices, (21,) * r)
+    weight = torch.randn(2, m).double()
+
+    def run(call, tensors, where):
+        tensors = [t.detach().requires_grad_() for t in tensors]
+        out = call(*tensors, indices.to(where), excluded.to(where), density)
+        return out, *torch.autograd.grad(out, tensors, weight.to(out))
+
+    true = run(ops.spread_reference, (means, variances, values), "cpu")
+    moved = [t.float().cuda() for t in (means, variances, values)]
+    ours = run(engine, moved, "cuda")
+    for name, mine, exact in zip(("out", "means", "variances", "values"), ours, true, strict=True):
+        close(name, mine, exact, 1e-4)
+
+
+def test_contract_agrees_with_float64() -> None:
+    indices = torch.randint(13, (3, 500, 3))
+    values, x = torch.randn(3, 500).double(), torch.randn(3, 5, 13, 7).double()
+    out = ops.contract_reference(indices, values, x, (13, 13), features=1)
+    ours = ops.contract(
+        indices.cuda(), values.float().cuda(), x.float().cuda(), (13, 13), features=1
+    )
+    close("y", ours, out)
+
+
+def test_draws_repeat_and_are_valid() -> None:
+    means = torch.rand(4, 10, 3, device="cuda") * 30
+    draws = [
+        ops.sample(means, (31, 31, 31), (5, 5, 5), 3, 4, torch.Generator("cuda").manual_seed(seed))
+        for seed in (0, 0, 1)
+    ]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    assert draws[0].min() >= 0
+    assert draws[0].max() <= 30
+    assert torch.equal(
+        ops.mark_repeats(draws[0], (31, 31, 31)).cpu(),
+        ops.mark_repeats(draws[0].cpu(), (31, 31, 31)),
+    )
+
+
+def layers() -> list[sw.HyperLayer]:
+    return [
+        sw.SparseLayer((40,), (30,), tuples=50, bias=True),
+        sw.SparseLayer((40,), (30,), tuples=50, context=5, wirings=3, density="student"),
+        sw.SparseLayer(
+            (4, 10), (30,), template=sw.fan_in((30,), (4, 10), 2), share_values=[0] * 60
+        ),
+        sw.HyperLayer(sw.LowerTriangular(20), (40,), (30,)),
+        sw.HyperLayer(sw.Banded(2, 1, 20), (40,), (30,)),
+        sw.HyperLayer(sw.BlockDiagonal(5, 8), (40,), (30,)),
+        sw.HyperLayer(sw.Convolution((3,), 8), (4, 10), (3, 10)),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.parametrize("number", range(len(layers())))
+def test_layer_agrees_with_cpu_and_never_waits(number: int) -> None:
+    torch.manual_seed(number)
+    layer = layers()[number]
+    x = torch.randn(6, *(size or 1 for size in layer.in_shape))
+    modes = ("rounded", "expected")
+    true = [layer(x, mode=mode) for mode in modes]  # pyright: ignore[reportArgumentType]
+    layer, x = layer.cuda(), x.cuda()
+    for mode, exact in zip(modes, true, strict=True):
+        close(mode, layer(x, mode=mode), exact.double())  # pyright: ignore[reportArgumentType]
+    layer(x).sum().backward()  # copies the sizes to the device
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        layer(x).square().mean().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+    assert layer.freeze().values.device.type == "cuda"
+
+
+def test_a_training_step_can_be_captured() -> None:
+    layer = sw.SparseLayer((16,), (16,), tuples=16, values=1.0, learn_values=False).cuda()
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.01, capturable=True)
+    x = torch.randn(64, 16, device="cuda")
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=False)
+        loss = torch.nn.functional.mse_loss(layer(x), x)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        first = [step().item() for _ in range(3)]
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+    losses = []
+    for _ in range(2000):
+        graph.replay()
+        losses.append(loss.clone())
+    assert torch.stack(losses[-100:]).mean() < 0.5 * sum(first) / 3
+    assert torch.stack(losses).unique().numel() > 1000  # every replay draws anew
+
+
+def test_bad_parameters_give_nan_not_a_crash() -> None:
+    layer = sw.SparseLayer((16,), (16,), tuples=16).cuda()
+    with torch.no_grad():
+        layer.source.raw_means[3] = float("nan")
+    assert layer(torch.randn(4, 16, device="cuda")).isnan().any()
+    torch.cuda.synchronize()
+
+
+def test_autocast_keeps_proportions_in_float32() -> None:
+    layer = sw.SparseLayer((16,), (16,), tuples=16).cuda()
+    x = torch.randn(4, 16, device="cuda")
+    plain = layer(x, generator=torch.Generator("cuda").manual_seed(0))
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        cast = layer(x, generator=torch.Generator("cuda").manual_seed(0))
+        half = layer(x.bfloat16(), generator=torch.Generator("cuda").manual_seed(0))
+    assert torch.allclose(plain, cast, rtol=1e-5, atol=1e-6)
+    assert half.dtype == torch.bfloat16
+
+
+def test_devices_that_differ_are_refused() -> None:
+    layer = sw.SparseLayer((16,), (16,), tuples=16).cuda()
+    with pytest.raises(ValueError, match=r"x, layer must be on one device; got x on cpu"):
+        layer(torch.randn(4, 16))
