@@ -1,8 +1,9 @@
 """What is left of a layer once its wiring is settled: a plain sparse tensor with a forward."""
 
+import contextlib
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -103,24 +104,26 @@ class FrozenLayer(nn.Module):
     def coo(self) -> Tensor:
         """Return W as a torch sparse COO tensor of shape (*out_shape, *in_shape)."""
         shape = (*self.out_shape, *self.in_shape)
-        return torch.sparse_coo_tensor(
-            self.indices.t(), self.values, shape, is_coalesced=True, check_invariants=True
-        )
+        with _without_notices():
+            return torch.sparse_coo_tensor(
+                self.indices.t(), self.values, shape, is_coalesced=True, check_invariants=True
+            )
 
     def csr(self) -> Tensor:
         """Return the flattened W as a torch sparse CSR matrix."""
         sizes = (math.prod(self.out_shape), math.prod(self.in_shape))
         counts = torch.bincount(self.rows, minlength=sizes[0])
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        with _without_notices():
             return torch.sparse_csr_tensor(
                 starts, self.cols, self.values, sizes, check_invariants=True
             )
 
     def dense(self) -> Tensor:
         """Return W as a dense tensor, for looking at small ones."""
-        return self.coo().to_dense()
+        sizes = (math.prod(self.out_shape), math.prod(self.in_shape))
+        matrix = self.values.new_zeros(sizes).index_put_((self.rows, self.cols), self.values)
+        return matrix.view((*self.out_shape, *self.in_shape))
 
     def extra_repr(self) -> str:
         """Show the shapes and the number of nonzero elements."""
@@ -146,6 +149,15 @@ class FrozenLayer(nn.Module):
             missing = [name for name in names if name not in state_dict]
             raise ValueError(f"{', '.join(names)} must come together; got none for {missing}")
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+@contextlib.contextmanager
+def _without_notices() -> Iterator[None]:
+    """Keep quiet what torch says to all users of its sparse tensors: they are checked here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")
+        yield
 
 
 def _in_order(placed: Placed) -> Placed:
