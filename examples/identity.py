@@ -117,7 +117,7 @@ def draw(
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
     draw_tuples(axes[0], *before, args.size, "before training")
     draw_tuples(axes[1], *after, args.size, f"after {args.steps:,} steps")
-    image = axes[2].imshow(matrix, cmap="RdBu", vmin=-1, vmax=1)
+    image = axes[2].imshow(matrix.numpy(), cmap="RdBu", vmin=-1, vmax=1)
     axes[2].set(title="the rounded matrix", xlabel="input", ylabel="output")
     figure.colorbar(image, ax=axes[2], shrink=0.8)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
