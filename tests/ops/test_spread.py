@@ -1,4 +1,3 @@
-import importlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -19,8 +18,15 @@ from tests.helpers import (
 )
 from torch import Tensor
 
-from sparsewire.ops import mark_repeats, proportions, spread, spread_reference
-from sparsewire.ops.spread import DEGREES, DENSITIES, spread_chunked
+from sparsewire.ops import (
+    _chunked,
+    mark_repeats,
+    proportions,
+    spread,
+    spread_chunked,
+    spread_reference,
+)
+from sparsewire.ops.density import DEGREES, DENSITIES
 
 # Pairs in a chunk: one row of the table; part of a context; a few contexts together; everything.
 CHUNKS = {"row by row": 1, "part of one": 150, "a few together": 5_000, "all at once": 2**40}
@@ -35,9 +41,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> E
     """The reference, what `spread` chooses, and chunks of every layout."""
     if request.param not in CHUNKS:
         return spread_reference if request.param == "reference" else spread
-    # By its name, since inside of sparsewire.ops the function took the place of its module.
-    module = importlib.import_module("sparsewire.ops.spread")
-    monkeypatch.setitem(module._CHUNK_PAIRS, "cpu", CHUNKS[request.param])
+    monkeypatch.setitem(_chunked._CHUNK_PAIRS, "cpu", CHUNKS[request.param])
     return spread_chunked
 
 

@@ -23,8 +23,8 @@ from sparsewire.ops._checks import (
     check_shape,
 )
 from sparsewire.ops.contraction import contract_flat
+from sparsewire.ops.density import DEGREES, DENSITIES, Density
 from sparsewire.ops.sampling import check_region
-from sparsewire.ops.spread import DEGREES, DENSITIES, Density
 from sparsewire.ops.tuples import EDGES, Edge
 
 Mode = Literal["rounded", "sampled", "expected"]

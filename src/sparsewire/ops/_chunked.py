@@ -1,0 +1,168 @@
+"""The memory-linear engine of `spread`: chunks of the table, made again in the backward pass."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sparsewire.ops.density import FARTHEST, Kind, hidden_logit
+
+# Pairs in flight at once: a chunk of this many floats sits in a core's cache, or fills a GPU.
+_CHUNK_PAIRS = {"cpu": 2**17}
+_CHUNK_PAIRS_ELSEWHERE = 2**22
+
+
+class ChunkedSpread(torch.autograd.Function):
+    """Contexts of shape (c, k, r) against (c, m, r); only the inputs are kept for the gradient."""
+
+    @staticmethod
+    def forward(
+        means: Tensor,
+        variances: Tensor,
+        values: Tensor,
+        indices: Tensor,
+        excluded: Tensor | None,
+        kind: Kind,
+    ) -> Tensor:
+        out = means.new_zeros(indices.shape[:-1])
+        for chunk in _chunks(means, variances, values, indices, excluded):
+            table, _ = chunk.proportions(kind)
+            out[chunk.contexts] += table.mul_(chunk.values.unsqueeze(-1)).sum(-2)
+        return out if excluded is None else out.masked_fill_(excluded, 0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:5])
+        ctx.kind = inputs[5]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        differentiate: Any = ChunkedSpreadBackward
+        # Only a backward pass that will itself be differentiated needs a node in the graph.
+        call = differentiate.apply if torch.is_grad_enabled() else differentiate.forward
+        return (*call(*grads, *ctx.saved_tensors, ctx.kind), None, None, None)
+
+
+class ChunkedSpreadBackward(torch.autograd.Function):
+    """The first derivative, written out; its own derivative comes from autograd, chunk by chunk.
+
+    With g the gradient of v' and a_i = Σ_j g_j p_ij: dL/dv_i = a_i, and through the logarithm of
+    the density dL/dlog p_ij = v_i p_ij (g_j − a_i).
+    """
+
+    @staticmethod
+    def forward(
+        grad: Tensor,
+        means: Tensor,
+        variances: Tensor,
+        values: Tensor,
+        indices: Tensor,
+        excluded: Tensor | None,
+        kind: Kind,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        grads = torch.empty_like(means), torch.empty_like(variances), torch.empty_like(values)
+        if excluded is not None:
+            grad = grad.masked_fill(excluded, 0)
+        farthest = FARTHEST[means.dtype]
+        for chunk in _chunks(means, variances, values, indices, excluded):
+            to_means, to_variances, to_values = (g[chunk.place] for g in grads)
+            table, distance = chunk.proportions(kind)
+            incoming = grad[chunk.contexts].unsqueeze(-2)
+            received = (table * incoming).sum(-1, keepdim=True)
+            to_values.copy_(received.squeeze(-1))
+            weight = table.mul_(incoming - received).mul_(chunk.values.unsqueeze(-1))
+            weight.masked_fill_(distance >= farthest, 0)
+            if (slope := kind.slope(distance)) is not None:
+                weight.mul_(slope)
+            for axis in range(kind.rank):
+                _, pull = chunk.steps(axis)
+                weighted = weight * pull
+                to_means[..., axis] = weighted.sum(-1)
+                to_variances[..., axis] = weighted.mul_(pull).sum(-1)
+        grads[1].mul_(0.5)
+        return grads
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs[:6])
+        ctx.kind = inputs[6]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        grad, means, variances, values, indices, excluded = ctx.saved_tensors
+        tuples = means, variances, values
+        if excluded is not None:
+            grad = grad.masked_fill(excluded, 0)
+        to_grad, *to_tuples = (torch.zeros_like(t) for t in (grad, *tuples))
+        for chunk in _chunks(*tuples, indices, excluded):
+            with torch.enable_grad():
+                incoming = grad[chunk.contexts].detach().requires_grad_()
+                leaves = [t[chunk.place].detach().requires_grad_() for t in tuples]
+                table, _ = chunk.with_tuples(*leaves).proportions(ctx.kind)
+                out = (table * leaves[2].unsqueeze(-1)).sum(-2)
+                first = torch.autograd.grad(out, leaves, incoming, create_graph=True)
+                second = [g[chunk.place] for g in grads]
+                parts = torch.autograd.grad(first, (incoming, *leaves), second)
+            to_grad[chunk.contexts] += parts[0]
+            for total, part in zip(to_tuples, parts[1:], strict=True):
+                total[chunk.place] = part
+        if excluded is not None:
+            to_grad.masked_fill_(excluded, 0)
+        return (to_grad, *to_tuples, None, None, None)
+
+
+class _Chunk(NamedTuple):
+    """Rows of the table: continuous tuples at `place`, all integer tuples of their contexts."""
+
+    contexts: slice
+    place: tuple[slice, slice]
+    points: tuple[Tensor, ...]
+    hidden: Tensor | None
+    values: Tensor
+    means: tuple[Tensor, ...] = ()
+    precisions: tuple[Tensor, ...] = ()
+
+    def with_tuples(self, means: Tensor, variances: Tensor, values: Tensor) -> "_Chunk":
+        """Return the chunk with these continuous tuples, taken apart by axis."""
+        return self._replace(
+            means=means.unsqueeze(-1).unbind(-2),
+            precisions=variances.reciprocal().unsqueeze(-1).unbind(-2),
+            values=values,
+        )
+
+    def steps(self, axis: int) -> tuple[Tensor, Tensor]:
+        """Return the differences index − mean along an axis, and the same over the variance."""
+        step = self.points[axis] - self.means[axis]
+        return step, step * self.precisions[axis]
+
+    def proportions(self, kind: Kind) -> tuple[Tensor, Tensor]:
+        """Return proportions and squared distances, axis by axis: no (k, m, r) table."""
+        step, pull = self.steps(0)
+        distance = step * pull
+        for axis in range(1, kind.rank):
+            distance = torch.addcmul(distance, *self.steps(axis))
+        logits = kind.log_density(distance)
+        if self.hidden is not None:
+            logits = logits.masked_fill(self.hidden, hidden_logit(logits.dtype))
+        return logits.softmax(-1), distance
+
+
+def _chunks(
+    means: Tensor, variances: Tensor, values: Tensor, indices: Tensor, excluded: Tensor | None
+) -> Iterator[_Chunk]:
+    """Cut the tables of all contexts into chunks of whole rows: a few contexts, or part of one."""
+    (contexts, k), m = values.shape, indices.shape[-2]
+    points = indices.movedim(-1, 0).to(means.dtype).contiguous().unsqueeze(-2)
+    hidden = None if excluded is None else excluded.unsqueeze(-2)
+    rows = max(_CHUNK_PAIRS.get(means.device.type, _CHUNK_PAIRS_ELSEWHERE) // max(m, 1), 1)
+    together, part = max(rows // max(k, 1), 1), max(min(rows, k), 1)
+    for start in range(0, contexts, together):
+        here = slice(start, start + together)
+        near = points[:, here].unbind(0)
+        for first in range(0, k, part):
+            place = here, slice(first, first + part)
+            chunk = _Chunk(here, place, near, None if hidden is None else hidden[here], values)
+            yield chunk.with_tuples(means[place], variances[place], values[place])
