@@ -23,7 +23,7 @@ class FrozenLayer(nn.Module):
     `bias`, if there is one; nothing is learned or drawn. An empty one takes the sizes of any
     `state_dict` that fits its shapes:
 
-    Example:
+    Examples:
         >>> import sparsewire as sw
         >>> layer = sw.SparseLayer((8,), (8,), tuples=4, seed=0).eval()
         >>> frozen = layer.freeze()

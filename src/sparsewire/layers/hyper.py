@@ -73,7 +73,7 @@ class HyperLayer(nn.Module):
     Parameters that are not finite are refused on the CPU. On other devices that check would make
     the host wait, so there they give valid indices and an output of NaN.
 
-    Example:
+    Examples:
         >>> import sparsewire as sw
         >>> class Look(torch.nn.Module):  # a network that picks one pixel for each of 4 outputs
         ...     def __init__(self):

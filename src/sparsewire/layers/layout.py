@@ -171,7 +171,7 @@ def fan_in(
 ) -> Int[Tensor, "k r"]:
     """Return a template in which every output has `tuples` connections, from inputs to be learned.
 
-    Example:
+    Examples:
         >>> fan_in((2,), (28, 28), tuples=2)
         tensor([[ 0, -1, -1],
                 [ 0, -1, -1],

@@ -35,7 +35,7 @@ class FreeTuples(nn.Module):
     All raw numbers start from N(0, 1), as in the paper's code, which puts the means around the
     middle of every axis and makes the variances about a fifth of its size.
 
-    Example:
+    Examples:
         >>> source = FreeTuples(tuples=3, rank=2, values=1.0, learn_values=False)
         >>> [tuple(t.shape) for t in source()], [name for name, _ in source.named_parameters()]
         ([(3, 2), (3,), (3,)], ['raw_means', 'raw_variances'])
@@ -104,7 +104,7 @@ class LowerTriangular(FreeTuples):
 
     Takes the keyword arguments of `FreeTuples` (`values`, `learn_values`, `edge`, `seed`).
 
-    Example:
+    Examples:
         >>> import sparsewire as sw
         >>> source = sw.LowerTriangular(tuples=20, seed=0)
         >>> W = sw.HyperLayer(source, in_shape=(6,), out_shape=(6,)).freeze().dense()
@@ -121,7 +121,7 @@ class Banded(FreeTuples):
 
     Takes the keyword arguments of `FreeTuples` (`values`, `learn_values`, `edge`, `seed`).
 
-    Example:
+    Examples:
         >>> import sparsewire as sw
         >>> source = sw.Banded(below=1, above=0, tuples=20, seed=0)
         >>> W = sw.HyperLayer(source, in_shape=(6,), out_shape=(6,)).freeze().dense()
@@ -138,7 +138,7 @@ class BlockDiagonal(FreeTuples):
 
     Takes the keyword arguments of `FreeTuples` (`values`, `learn_values`, `edge`, `seed`).
 
-    Example:
+    Examples:
         >>> import sparsewire as sw
         >>> source = sw.BlockDiagonal(blocks=2, tuples=5, values=1.0, seed=0)
         >>> W = sw.HyperLayer(source, in_shape=(6,), out_shape=(4,)).freeze().dense()
@@ -165,7 +165,7 @@ class Convolution(FreeTuples):
             size of the image for odd kernels.
         **options: Keyword arguments of `FreeTuples` (`values`, `learn_values`, `edge`, `seed`).
 
-    Example:
+    Examples:
         >>> import sparsewire as sw
         >>> source = sw.Convolution(kernel=(7, 7), tuples=5, seed=0)
         >>> layer = sw.HyperLayer(source, in_shape=(3, 28, 28), out_shape=(8, 28, 28))

@@ -34,7 +34,7 @@ class SparseLayer(HyperLayer):
         **options: Everything else that `HyperLayer` takes: `local_samples`, `global_samples`,
             `region`, `context`, `wirings`, `bias`, `evaluation`, …
 
-    Example:
+    Examples:
         >>> import sparsewire as sw
         >>> layer = sw.SparseLayer(in_shape=(64,), out_shape=(64,), tuples=64, seed=0)
         >>> layer(torch.randn(32, 64)).shape

@@ -54,7 +54,7 @@ def contract(
         float32 at least. Any order of derivative is exact, and none is ever larger than the
         tensor it belongs to.
 
-    Example:
+    Examples:
         >>> indices = torch.tensor([[0, 2], [1, 0], [1, 1]])  # y[0] reads x[2], y[1] the others
         >>> values, x = torch.tensor([5.0, 1.0, 1.0]), torch.tensor([1.0, 2.0, 3.0])
         >>> contract(indices, values, x, out_shape=(2,))
@@ -75,7 +75,7 @@ def contract_reference(
 ) -> Float[Tensor, "*y"]:
     """Compute `contract` with a dense W: the specification of every engine.
 
-    Example:
+    Examples:
         >>> indices, values, x = torch.tensor([[1, 0]]), torch.tensor([2.0]), torch.tensor([3.0])
         >>> contract_reference(indices, values, x, out_shape=(2,))
         tensor([0., 6.])
@@ -105,7 +105,7 @@ def contract_flat(
     Wirings with a prefix are laid side by side as one block-diagonal matrix, and the batch is the
     innermost axis, so that each tuple moves one contiguous run of numbers.
 
-    Example:
+    Examples:
         >>> rows, cols = torch.tensor([0, 1, 1]), torch.tensor([2, 0, 1])
         >>> values, x = torch.tensor([5.0, 1.0, 1.0]), torch.tensor([1.0, 2.0, 3.0])
         >>> contract_flat(rows, cols, values, x, out_size=2)

@@ -16,7 +16,7 @@ def flat_index(indices: Int[Tensor, "*b r"], shape: Sequence[int]) -> Int[Tensor
 
     Indices are taken to lie inside `shape`; they are not checked, which would make the host wait.
 
-    Example:
+    Examples:
         >>> flat_index(torch.tensor([[0, 0, 0], [1, 2, 3]]), (2, 3, 4))
         tensor([ 0, 23])
     """
@@ -42,7 +42,7 @@ def mark_repeats(indices: Int[Tensor, "*b m r"], shape: Sequence[int]) -> Bool[T
     Each (m, r) matrix is a context of its own. Equality is exact: tuples are compared by
     `flat_index`, in O(m log m).
 
-    Example:
+    Examples:
         >>> mark_repeats(torch.tensor([[2, 1], [0, 3], [2, 1], [2, 1], [1, 2]]), (4, 4))
         tensor([False, False,  True,  True, False])
     """

@@ -51,7 +51,7 @@ def sample(
     Returns:
         m = k · (2^r + a_l + a_g) tuples, those of the first continuous tuple first.
 
-    Example:
+    Examples:
         >>> means = torch.tensor([[0.2, 6.7]])
         >>> sample(means, (8, 8), (3, 3), 2, 1, torch.Generator().manual_seed(0))
         tensor([[0, 6],
@@ -80,7 +80,7 @@ def nearest(means: Float[Tensor, "*b k r"], shape: Sequence[int]) -> Int[Tensor,
     At the upper bound the pair is the last two indices. There are always 2^r valid tuples; they
     repeat only along axes of size one.
 
-    Example:
+    Examples:
         >>> nearest(torch.tensor([[1.5, 4.0]]), (8, 5))
         tensor([[[1, 3],
                  [1, 4],
@@ -96,7 +96,7 @@ def nearest(means: Float[Tensor, "*b k r"], shape: Sequence[int]) -> Int[Tensor,
 def rounded(means: Float[Tensor, "*b k r"], shape: Sequence[int]) -> Int[Tensor, "*b k r"]:
     """Return the integer tuple nearest to each mean.
 
-    Example:
+    Examples:
         >>> rounded(torch.tensor([[1.4, 3.6]]), (8, 5))
         tensor([[1, 4]])
     """
@@ -113,7 +113,7 @@ def local(
 ) -> Int[Tensor, "*b k s r"]:
     """Draw `count` tuples for each mean, uniform over the region around its rounded value.
 
-    Example:
+    Examples:
         >>> local(
         ...     torch.tensor([[0.2]]), (100,), (4,), 5, torch.Generator().manual_seed(0)
         ... ).flatten()
@@ -130,7 +130,7 @@ def window(
 ) -> Int[Tensor, "*b k s r"]:
     """Enumerate every tuple of the region around each rounded mean, aligned to the bounds.
 
-    Example:
+    Examples:
         >>> window(torch.tensor([[0.2, 6.7]]), (8, 8), (1, 3))
         tensor([[[0, 5],
                  [0, 6],
@@ -151,7 +151,7 @@ def everywhere(
 ) -> Int[Tensor, "*b s r"]:
     """Draw `count` tuples for each place of the batch prefix, uniform over all index tuples.
 
-    Example:
+    Examples:
         >>> everywhere((), (8, 100), 3, torch.Generator().manual_seed(0))
         tensor([[ 7, 20],
                 [ 3, 87],

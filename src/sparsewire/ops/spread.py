@@ -60,7 +60,7 @@ def spread(
     Returns:
         Values of the integer tuples, in float32 (float64 for float64).
 
-    Example:
+    Examples:
         >>> means = torch.tensor([[1.0], [2.2]])
         >>> variances = torch.full((2, 1), 0.5)
         >>> indices = torch.tensor([[0], [1], [2], [2], [3]])
@@ -87,7 +87,7 @@ def spread_chunked(
 ) -> Float[Tensor, "*b m"]:
     """Compute `spread` in O(k + m) memory: in chunks of the table, made again for the gradient.
 
-    Example:
+    Examples:
         >>> means, variances = torch.tensor([[1.0], [2.0]]), torch.ones(2, 1)
         >>> spread_chunked(means, variances, torch.ones(2), torch.tensor([[1], [2]]))
         tensor([1., 1.])
@@ -119,14 +119,14 @@ def spread_reference(
 ) -> Float[Tensor, "*b m"]:
     """Compute `spread` from the whole table of proportions: the specification of every engine.
 
-    Example:
+    Examples:
         >>> means, variances = torch.tensor([[1.0], [2.0]]), torch.ones(2, 1)
         >>> spread_reference(means, variances, torch.ones(2), torch.tensor([[1], [2]]))
         tensor([1., 1.])
     """
     _check(means, variances, indices, excluded, density, degrees, values)
     means = means.to(torch.promote_types(means.dtype, values.dtype))
-    table = proportions(means, variances, indices, excluded, density, degrees)
+    table = _proportions(means, variances, indices, excluded, density, degrees)
     return (values.to(table.dtype).unsqueeze(-1) * table).sum(-2)
 
 
@@ -143,11 +143,22 @@ def proportions(
     Each row sums to one (to zero where every integer tuple is excluded). The table is as large as
     it looks: for tests and for looking at, not for training.
 
-    Example:
+    Examples:
         >>> proportions(torch.tensor([[1.0]]), torch.tensor([[0.5]]), torch.tensor([[0], [1], [2]]))
         tensor([[0.2119, 0.5761, 0.2119]])
     """
     _check(means, variances, indices, excluded, density, degrees)
+    return _proportions(means, variances, indices, excluded, density, degrees)
+
+
+def _proportions(
+    means: Tensor,
+    variances: Tensor,
+    indices: Tensor,
+    excluded: Tensor | None,
+    density: str,
+    degrees: float,
+) -> Tensor:
     dtype = working_dtype(means.dtype)
     means, variances = tame(means.to(dtype), variances.to(dtype))
     steps = indices.to(dtype).unsqueeze(-3) - means.unsqueeze(-2)

@@ -34,7 +34,7 @@ def fractions(raw: Float[Tensor, "*b"], edge: Edge = "sigmoid") -> Float[Tensor,
     min(max(raw, 0), 1): linear, no gradient beyond the ends. `wrap` is raw − ⌊raw⌋: what leaves
     at one end comes back at the other.
 
-    Example:
+    Examples:
         >>> fractions(torch.tensor([-1.25, 0.0, 0.75, 1.5]), edge="wrap")
         tensor([0.7500, 0.0000, 0.7500, 0.5000])
     """
@@ -66,7 +66,7 @@ def bound_means(
         (2⁵¹), of which every one can then be reached. Raw numbers in half precision are accepted
         but too coarse for long axes: bfloat16 reaches every index of 256, float16 of 1,024.
 
-    Example:
+    Examples:
         >>> raw = torch.tensor([[-100.0, 0.0], [100.0, 2.0]])
         >>> bound_means(raw, (8, 5))
         tensor([[0.0000, 2.0000],
@@ -108,7 +108,7 @@ def bound_variances(
         scale: Share of the axis that softplus(raw + 2) = 1 stands for.
         floor: Smallest variance; 0 is allowed and leaves only the softplus.
 
-    Example:
+    Examples:
         >>> bound_variances(torch.tensor([-2.0, 0.0]), (8, 16))
         tensor([[0.6545, 1.2090],
                 [1.8015, 3.5031]])
