@@ -12,8 +12,8 @@ START = """
 import torch
 import sparsewire as sw
 
-def check(layer, *shapes):
-    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+def check(layer, *shapes, backend="eager"):
+    compiled = torch.compile(layer, fullgraph=True, backend=backend)
     for shape in shapes:
         x = torch.randn(shape)
         for mode in ("rounded", "sampled", "expected"):
@@ -42,6 +42,9 @@ layers = [
 for layer in layers:
     torch._dynamo.reset()
     check(layer, (3, *layer.in_shape))
+""",
+    "large enough for parts": """
+check(sw.SparseLayer((70,), (80,), tuples=100), (300, 70), backend="aot_eager")
 """,
     "other sizes": """
 check(sw.SparseLayer((5,), (4,), tuples=6), (3, 5))

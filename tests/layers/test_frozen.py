@@ -141,8 +141,10 @@ def test_sizes_left_open_are_settled():
         frozen = layer.freeze(in_shape=(size, 3))
         assert frozen.in_shape == (size, 3)
         torch.testing.assert_close(frozen(x), layer(x))
+    with pytest.raises(ValueError, match=re.escape("(None, 3) leaves sizes open; got None")):
+        layer.freeze()
     message = re.escape("in_shape must be (None, 3), with a number for each None; got")
-    for bad in (None, (2,), (2, 4), (2, 3, 1)):
+    for bad in ((2,), (2, 4), (2, 3, 1)):
         with pytest.raises(ValueError, match=message):
             layer.freeze(in_shape=bad)
 

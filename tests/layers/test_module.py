@@ -70,11 +70,29 @@ def test_the_state_goes_through_a_file(kind):
     assert_same(outputs(other), outputs(layer), rtol=0, atol=0)
 
 
-def test_the_state_holds_raw_numbers_and_nothing_else():
+def test_the_state_holds_raw_numbers_and_what_they_belong_to():
     layer = KINDS["shared values"](bias=True, context=3)
-    names = {"bias", "source.raw_means", "source.raw_variances", "source.values"}
-    assert set(layer.state_dict()) == names
-    assert set(KINDS["template"]().state_dict()) == names - {"bias"}
+    names = {"source.raw_means", "source.raw_variances", "source.values"}
+    assert set(layer.state_dict()) == names | {"bias", "value_of"}
+    assert set(KINDS["template"]().state_dict()) == names | {"layout.table"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "name"),
+    [("template", "layout.table", "template"), ("shared values", "value_of", "share_values")],
+)
+def test_the_state_of_another_template_is_refused(kind, key, name):
+    layer, x = KINDS[kind](), input_for(KINDS[kind]())
+    before = layer(x, mode="rounded")
+    state = {k: v + 1 if v.is_floating_point() else v for k, v in layer.state_dict().items()}
+    for other in (state[key].flip(0), state[key][1:]):
+        with pytest.raises(
+            ValueError, match=f"{name} must be the one that the state was saved with"
+        ):
+            layer.load_state_dict({**state, key: other})
+    assert torch.equal(layer(x, mode="rounded"), before)
+    layer.load_state_dict(state)
+    assert not torch.equal(layer(x, mode="rounded"), before)
 
 
 @of_every_kind

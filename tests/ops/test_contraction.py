@@ -347,3 +347,16 @@ def test_all_tuples_enumerated_equal_the_dense_layer(out_shape, in_shape):
         return dense_contract(weights, x, wirings=0, outs=len(out_shape), features=0)
 
     assert_same(output_and_gradients(sparse, leaves), output_and_gradients(dense, leaves))
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ([0, 0, 3], r"indices must lie in 0 … 2 in column 2; got 3 … 3"),
+        ([0, -1, 0], r"indices must lie in 0 … 1 in column 1; got -1 … -1"),
+        ([4, 0, 0], r"indices must lie in 0 … 3 in column 0; got 4 … 4"),
+    ],
+)
+def test_indices_outside_of_the_tensor_are_refused(index, message):
+    with pytest.raises(ValueError, match=message):
+        contract(torch.tensor([index]), torch.ones(1), torch.ones(2, 3), (4,))

@@ -368,3 +368,20 @@ def test_autocast_changes_nothing(engine):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got = run(engine, leaves, fixed)
     assert_same(got, want, rtol=0, atol=0)
+
+
+@densities
+def test_third_derivatives(engine: Engine, density: str) -> None:
+    """Each derivative of a nonlinear loss is differentiated again, up to the third."""
+
+    def derivatives(call: Engine) -> dict[str, Tensor]:
+        given, fixed = case((2,), 5, 23, 2, density=density)
+        inputs = {name: tensor.requires_grad_() for name, tensor in given.items()}
+        results, total = {}, call(**inputs, **fixed).square().sum()
+        for order in ("first", "second", "third"):
+            found = torch.autograd.grad(total, list(inputs.values()), create_graph=True)
+            results |= {f"{order}, {n}": g for n, g in zip(inputs, found, strict=True)}
+            total = sum((g.square().sum() for g in found), torch.zeros(()))
+        return results
+
+    assert_same(derivatives(engine), derivatives(spread_reference))

@@ -1,7 +1,7 @@
 """The sparse hyperlayer: a sparse layer whose parameters come from a source."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -20,6 +20,7 @@ from sparsewire.ops._checks import (
     check_open_shape,
     check_range,
     check_rank,
+    check_saved,
     check_shape,
 )
 from sparsewire.ops.contraction import contract_flat
@@ -53,11 +54,12 @@ class HyperLayer(nn.Module):
         region: Sizes of the local region for each learned column, or one number for all (cut to
             the size of each); log₂ of each size if not given.
         context: Number of tuples that compete: repeats are removed, and shares normalised, among
-            the integer tuples of one context. All tuples if not given; with a template, those
-            that share their fixed columns.
+            the integer tuples of one context. All tuples if not given. With a template a context
+            holds neighbouring rows with the same fixed columns: the largest number that divides
+            all such runs, if not given.
         share_values: Number of the value that each tuple takes, for values shared between tuples.
         wirings: How many wirings to draw for a batch that shares its parameters (at most one for
-            each instance). More give a better gradient and cost more.
+            each instance). More try more places in a step, and cost more.
         edge: How raw means are folded onto the index axes: `"sigmoid"`, `"clamp"` or `"wrap"`.
             Taken from the source, or `"sigmoid"`, if not given.
         variance_scale: Factor of the variances, see `sparsewire.ops.bound_variances`.
@@ -66,7 +68,8 @@ class HyperLayer(nn.Module):
         degrees: Degrees of freedom of `"student"`.
         bias: Whether to add a dense bias to the output.
         evaluation: What `eval()` does: `"rounded"` (each value at its nearest index), `"sampled"`
-            (as in training) or `"expected"` (every index of a window, exact and deterministic).
+            (as in training) or `"expected"` (each value spread over every index of a window:
+            the expectation under its density, nothing drawn).
         window: Sizes of the window of `"expected"`, as `region`; the region if not given.
         features: How many last dimensions of the input ride along (matrix-by-matrix: 1).
 
@@ -136,7 +139,9 @@ class HyperLayer(nn.Module):
         self.window = window
         self.features = check_count("features", features)
         self.layout = _choose_layout(source, template)
-        self.register_buffer("value_of", check_value_numbers(share_values), persistent=False)
+        numbers = check_value_numbers(share_values)
+        self._value_count = 0 if numbers is None else int(numbers.max()) + 1
+        self.register_buffer("value_of", numbers)
         self.bias = nn.Parameter(torch.zeros(self.out_shape)) if bias else None
         if None not in self.in_shape:
             space = check_rank("the learned space", self.layout.space(self._shapes_of(None)))
@@ -156,7 +161,9 @@ class HyperLayer(nn.Module):
             x: Input of shape (*b, *in_shape, *features), any batch prefix.
             mode: One of the evaluation modes, for this call; otherwise `"sampled"` in training
                 and `evaluation` in evaluation.
-            generator: Source of randomness for the draw, on the device of `x`.
+            generator: Source of randomness for the draw, on the device of `x`. Do not recompute
+                such a call (activation checkpointing), which would draw again from where the
+                generator stands then; and `torch.compile` does not take one.
 
         Returns:
             Output of shape (*b, *out_shape, *features) in the dtype of `x`.
@@ -217,6 +224,15 @@ class HyperLayer(nn.Module):
         placed = self.layout.place(*draw, shapes)
         frozen = FrozenLayer.from_placed(placed, shapes, self.bias, self.features)
         return frozen.train(self.training)
+
+    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, state_dict: Mapping[str, Any], prefix: str, *args: Any
+    ) -> None:
+        """Refuse the state of another template before anything is taken from it."""
+        check_saved("share_values", self.value_of, state_dict.get(f"{prefix}value_of"))
+        if isinstance(self.layout, Template):
+            check_saved("template", self.layout.table, state_dict.get(f"{prefix}layout.table"))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         """Show what matters most."""
@@ -291,7 +307,7 @@ class HyperLayer(nn.Module):
             raise ValueError("x must be given, since the source of this layer reads it; got None")
         space = self.layout.space(shapes)
         output = self.source(x) if self.adaptive else self.source()
-        raw = read_source(output, len(space), self.value_of, x)
+        raw = read_source(output, len(space), self.value_of, self._value_count, x)
         scales = self.variance_scale, self.variance_floor
         means = self.layout.bound(raw.means, shapes, self.edge)
         return Wiring(means, bound_variances(raw.variances, space, *scales), raw.values)
@@ -314,13 +330,23 @@ class HyperLayer(nn.Module):
         """Return the region, or window, for each learned column."""
         if spans is None:
             return tuple(max(1, round(math.log2(n))) for n in space)
-        if isinstance(spans, int) and check_count(name, spans, least=1) <= max(space):
-            return tuple(min(spans, n) for n in space)
-        return check_region(name, [spans] * len(space) if isinstance(spans, int) else spans, space)
+        if isinstance(spans, Sequence):
+            return check_region(name, spans, space)
+        span = check_count(name, spans, least=1)
+        if span > max(space):
+            raise ValueError(
+                f"{name} must be at most {max(space)}, the largest of {tuple(space)}; got {span}"
+            )
+        return tuple(min(span, n) for n in space)
 
     def _shapes_of(self, x: Tensor | None) -> Shapes:
         if x is not None:
             return self._check_input(x)[0]
+        if None in self.in_shape:
+            raise ValueError(
+                f"x (or in_shape, to freeze) must be given, since the layer's in_shape "
+                f"{self.in_shape} leaves sizes open; got None"
+            )
         return self._fit(self.in_shape)
 
     def _fit(self, in_shape: Sequence[int | None]) -> Shapes:

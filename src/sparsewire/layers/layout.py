@@ -115,7 +115,7 @@ class Template(Layout, nn.Module):
                 )
         self._largest = {i: int(column.max()) for i, column in fixed}
         self._runs = torch.unique_consecutive(table, dim=0, return_counts=True)[1].tolist()
-        self.register_buffer("table", table, persistent=False)
+        self.register_buffer("table", table)
 
     def space(self, shapes: Shapes) -> tuple[int, ...]:
         """Return the sizes of the columns that are left to learn."""

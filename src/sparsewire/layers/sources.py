@@ -155,7 +155,8 @@ class Convolution(FreeTuples):
     """A convolution whose kernel is sparse: `tuples` learned taps, repeated at every position.
 
     Learned are the output channel, the input channel and the offset inside the kernel of every
-    tap. The kernel may be as large as the image, since its empty places cost nothing.
+    tap. The cost grows with taps × samples × positions and not with the size of the kernel, which
+    may be as large as the image.
 
     Args:
         kernel: Sizes of the kernel, one for each spatial axis.

@@ -55,7 +55,9 @@ def reads_input(source: Callable[..., Any]) -> bool:
     return any(p.kind in wanted for p in inspect.signature(call).parameters.values())
 
 
-def read_source(output: Any, rank: int, value_of: Tensor | None, x: Tensor | None) -> Raw:
+def read_source(
+    output: Any, rank: int, value_of: Tensor | None, value_count: int, x: Tensor | None
+) -> Raw:
     """Bring the output of a source into the form of `Raw`, or say what is wrong with it.
 
     Args:
@@ -63,6 +65,7 @@ def read_source(output: Any, rank: int, value_of: Tensor | None, x: Tensor | Non
             and values (*b, k), (*b, 1) or None for ones.
         rank: Number of learned columns, r.
         value_of: Number of the value that each tuple takes, where values are shared.
+        value_count: How many values there are then.
         x: The layer's input, which must be on the same device.
     """
     if isinstance(output, Tensor):
@@ -81,7 +84,7 @@ def read_source(output: Any, rank: int, value_of: Tensor | None, x: Tensor | Non
     check_floating("values", values)
     check_devices(x=x, raw_means=means, raw_variances=variances, values=values)
     shape = means.shape[:-1]
-    values = _expand("values", _hand_out(values, value_of, shape), shape)
+    values = _expand("values", _hand_out(values, value_of, value_count, shape), shape)
     raw = Raw(means, _expand("raw variances", variances, shape), values)
     if means.device.type == "cpu" and not torch.compiler.is_compiling():
         _check_finite(raw)
@@ -105,14 +108,19 @@ def check_value_numbers(
     return value_of
 
 
-def _hand_out(values: Tensor, value_of: Tensor | None, shape: Sequence[int]) -> Tensor:
+def _hand_out(
+    values: Tensor, value_of: Tensor | None, value_count: int, shape: Sequence[int]
+) -> Tensor:
     """Give every tuple the value whose number it has."""
     if value_of is None:
         return values
     _check_count(value_of, shape[-1])
-    # On the CPU a number past the last value is refused by the look-up; elsewhere that would cost
-    # a round trip, and a layer checks its own numbers when it is made.
     check_dims("values", values, (*shape[:-1], None), "(*b, v)")
+    if values.shape[-1] < value_count:
+        raise ValueError(
+            f"values must be at least {value_count}, as share_values counts them; "
+            f"got {values.shape[-1]}"
+        )
     return values[..., value_of]
 
 

@@ -110,6 +110,14 @@ def check_exact(name: str, tensor: Tensor, expected: Sequence[int]) -> None:
         raise ValueError(f"{name} must have shape {tuple(expected)}; got {tuple(tensor.shape)}")
 
 
+def check_saved(name: str, mine: Tensor | None, saved: object) -> None:
+    """Refuse a saved state that was made with another constant than this module has."""
+    if not isinstance(saved, Tensor) or mine is None or mine.is_meta:
+        return  # whether it is missing, or there at all, is checked by load_state_dict
+    if tuple(saved.shape) != tuple(mine.shape) or not torch.equal(saved.to(mine), mine):
+        raise ValueError(f"{name} must be the one that the state was saved with; got another")
+
+
 def check_devices(**tensors: Tensor | None) -> None:
     """Refuse tensors on different devices."""
     devices = {name: t.device for name, t in tensors.items() if t is not None}

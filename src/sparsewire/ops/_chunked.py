@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sparsewire.ops.density import FARTHEST, Kind, hidden_logit
 
@@ -90,28 +89,35 @@ class ChunkedSpreadBackward(torch.autograd.Function):
         ctx.kind = inputs[6]
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grads: Tensor) -> Any:
         grad, means, variances, values, indices, excluded = ctx.saved_tensors
         tuples = means, variances, values
+        # A third derivative, if one will be asked for, needs the graph of this one: memory then
+        # grows with the table.
+        keep = torch.is_grad_enabled()
         if excluded is not None:
             grad = grad.masked_fill(excluded, 0)
         to_grad, *to_tuples = (torch.zeros_like(t) for t in (grad, *tuples))
         for chunk in _chunks(*tuples, indices, excluded):
             with torch.enable_grad():
-                incoming = grad[chunk.contexts].detach().requires_grad_()
-                leaves = [t[chunk.place].detach().requires_grad_() for t in tuples]
+                incoming = _leaf(grad[chunk.contexts], keep)
+                leaves = [_leaf(t[chunk.place], keep) for t in tuples]
                 table, _ = chunk.with_tuples(*leaves).proportions(ctx.kind)
                 out = (table * leaves[2].unsqueeze(-1)).sum(-2)
                 first = torch.autograd.grad(out, leaves, incoming, create_graph=True)
                 second = [g[chunk.place] for g in grads]
-                parts = torch.autograd.grad(first, (incoming, *leaves), second)
+                parts = torch.autograd.grad(first, (incoming, *leaves), second, create_graph=keep)
             to_grad[chunk.contexts] += parts[0]
             for total, part in zip(to_tuples, parts[1:], strict=True):
                 total[chunk.place] = part
         if excluded is not None:
-            to_grad.masked_fill_(excluded, 0)
+            to_grad = to_grad.masked_fill(excluded, 0)
         return (to_grad, *to_tuples, None, None, None)
+
+
+def _leaf(tensor: Tensor, keep: bool) -> Tensor:
+    """Return the tensor as one that gradients can be asked for, with its history or without."""
+    return tensor if keep and tensor.requires_grad else tensor.detach().requires_grad_()
 
 
 class _Chunk(NamedTuple):

@@ -41,7 +41,8 @@ def contract(
     W is zero but for W[indices[j]] = values[j]; values at equal indices add up.
 
     Args:
-        indices: Tuples (b_1 … b_m, a_1 … a_n), output columns first.
+        indices: Tuples (b_1 … b_m, a_1 … a_n), output columns first. Those outside of W are
+            refused on the CPU; elsewhere that would make the host wait, and they are not checked.
         values: Their values.
         x: Input of shape (*w, *b, *in_shape, *features). Where the wiring has a prefix `w`, each
             of its places has a wiring of its own; the batch `b` that follows shares one.
@@ -250,6 +251,21 @@ def _flatten(
             f"and {features} feature dimensions; got {tuple(x.shape)}"
         )
     ins = tuple(x.shape[first : first + in_rank])
+    if indices.device.type == "cpu" and not torch.compiler.is_compiling():
+        _check_inside(indices, (*outs, *ins))
     rows = flat_index(indices[..., : len(outs)], outs)
     cols = flat_index(indices[..., len(outs) :], ins)
     return rows, cols, ins, first
+
+
+def _check_inside(indices: Tensor, shape: Sequence[int]) -> None:
+    """Refuse indices outside of W: flattened, they would be other elements of it."""
+    if not indices.numel():
+        return
+    flat = indices.flatten(0, -2)
+    ends = zip(flat.amin(0).tolist(), flat.amax(0).tolist(), shape, strict=True)
+    for column, (low, high, size) in enumerate(ends):
+        if low < 0 or high >= size:
+            raise ValueError(
+                f"indices must lie in 0 … {size - 1} in column {column}; got {low} … {high}"
+            )

@@ -39,8 +39,8 @@ def flat_columns(columns: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
 def mark_repeats(indices: Int[Tensor, "*b m r"], shape: Sequence[int]) -> Bool[Tensor, "*b m"]:
     """Mark every tuple that occurred earlier in its context; the first occurrence stays unmarked.
 
-    Each (m, r) matrix is a context of its own. Equality is exact: tuples are compared by
-    `flat_index`, in O(m log m).
+    Each (m, r) matrix is a context of its own, its indices taken to lie inside `shape`. Equality is
+    exact: tuples are compared by `flat_index`, in O(m log m).
 
     Examples:
         >>> mark_repeats(torch.tensor([[2, 1], [0, 3], [2, 1], [2, 1], [1, 2]]), (4, 4))

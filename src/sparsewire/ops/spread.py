@@ -44,8 +44,8 @@ def spread(
     sums leave out the excluded tuples. Computed in log space: finite for every finite input.
 
     Time is O(k·m); memory, backward included, is O(k + m): the table of pairs is made in chunks
-    and made again in the backward pass. Gradients reach means, variances and values, and may be
-    differentiated once more.
+    and made again in the backward pass, and in that of the second derivative. Gradients reach
+    means, variances and values.
 
     Args:
         means: Continuous tuples, any batch prefix; each (k, r) matrix is a context.
