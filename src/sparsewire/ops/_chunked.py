@@ -29,7 +29,10 @@ class ChunkedSpread(torch.autograd.Function):
         for chunk in _chunks(means, variances, values, indices, excluded):
             table, _ = chunk.proportions(kind)
             out[chunk.contexts] += table.mul_(chunk.values.unsqueeze(-1)).sum(-2)
-        return out if excluded is None else out.masked_fill_(excluded, 0)
+        if excluded is not None:
+            return out.masked_fill(excluded, 0)
+        # When torch 2.11 compiles a function, the gradient of a result changed in place is lost.
+        return out.clone() if torch.compiler.is_compiling() else out
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -61,27 +64,27 @@ class ChunkedSpreadBackward(torch.autograd.Function):
         excluded: Tensor | None,
         kind: Kind,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        grads = torch.empty_like(means), torch.empty_like(variances), torch.empty_like(values)
+        found: list[tuple[Tensor, Tensor, Tensor]] = []
         if excluded is not None:
             grad = grad.masked_fill(excluded, 0)
         farthest = FARTHEST[means.dtype]
         for chunk in _chunks(means, variances, values, indices, excluded):
-            to_means, to_variances, to_values = (g[chunk.place] for g in grads)
             table, distance = chunk.proportions(kind)
             incoming = grad[chunk.contexts].unsqueeze(-2)
             received = (table * incoming).sum(-1, keepdim=True)
-            to_values.copy_(received.squeeze(-1))
             weight = table.mul_(incoming - received).mul_(chunk.values.unsqueeze(-1))
             weight.masked_fill_(distance >= farthest, 0)
             if (slope := kind.slope(distance)) is not None:
                 weight.mul_(slope)
+            to_means, to_variances = [], []
             for axis in range(kind.rank):
                 _, pull = chunk.steps(axis)
                 weighted = weight * pull
-                to_means[..., axis] = weighted.sum(-1)
-                to_variances[..., axis] = weighted.mul_(pull).sum(-1)
-        grads[1].mul_(0.5)
-        return grads
+                to_means.append(weighted.sum(-1))
+                to_variances.append(weighted.mul_(pull).sum(-1) / 2)
+            to_tuples = torch.stack(to_means, -1), torch.stack(to_variances, -1)
+            found.append((*to_tuples, received.squeeze(-1)))
+        return _joined(found, means, variances, values)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -97,7 +100,7 @@ class ChunkedSpreadBackward(torch.autograd.Function):
         keep = torch.is_grad_enabled()
         if excluded is not None:
             grad = grad.masked_fill(excluded, 0)
-        to_grad, *to_tuples = (torch.zeros_like(t) for t in (grad, *tuples))
+        to_grad, found = torch.zeros_like(grad), []
         for chunk in _chunks(*tuples, indices, excluded):
             with torch.enable_grad():
                 incoming = _leaf(grad[chunk.contexts], keep)
@@ -108,11 +111,23 @@ class ChunkedSpreadBackward(torch.autograd.Function):
                 second = [g[chunk.place] for g in grads]
                 parts = torch.autograd.grad(first, (incoming, *leaves), second, create_graph=keep)
             to_grad[chunk.contexts] += parts[0]
-            for total, part in zip(to_tuples, parts[1:], strict=True):
-                total[chunk.place] = part
+            found.append(parts[1:])
         if excluded is not None:
             to_grad = to_grad.masked_fill(excluded, 0)
-        return (to_grad, *to_tuples, None, None, None)
+        return (to_grad, *_joined(found, *tuples), None, None, None)
+
+
+def _joined(
+    found: list[tuple[Tensor, ...]], means: Tensor, variances: Tensor, values: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Put what was found for the chunks together again, in the shapes of the tuples.
+
+    Chunks hold whole contexts, or parts of one, in order, so their rows have only to be joined.
+    """
+    if not found:
+        return torch.zeros_like(means), torch.zeros_like(variances), torch.zeros_like(values)
+    rows = [torch.cat([part.flatten(0, 1) for part in parts]) for parts in zip(*found, strict=True)]
+    return rows[0].view_as(means), rows[1].view_as(variances), rows[2].view_as(values)
 
 
 def _leaf(tensor: Tensor, keep: bool) -> Tensor:

@@ -157,7 +157,8 @@ class _Contract(torch.autograd.Function):
         y = x.new_zeros(size, x.shape[1])
         for part in _parts(rows, x):
             y = _add_rows(y, rows[part], _take_rows(x, cols[part]).mul_(values[part].unsqueeze(-1)))
-        return y
+        # When torch 2.11 compiles a function, the gradient of a result changed in place is lost.
+        return y.clone() if torch.compiler.is_compiling() else y
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -179,10 +180,11 @@ class _Dot(torch.autograd.Function):
 
     @staticmethod
     def forward(rows: Tensor, cols: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        out = x.new_empty(rows.shape)
-        for part in _parts(rows, x):
-            out[part] = _take_rows(y, rows[part]).mul_(_take_rows(x, cols[part])).sum(-1)
-        return out
+        found = [
+            _take_rows(y, rows[part]).mul_(_take_rows(x, cols[part])).sum(-1)
+            for part in _parts(rows, x)
+        ]
+        return torch.cat(found) if found else x.new_zeros(rows.shape)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
