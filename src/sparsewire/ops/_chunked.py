@@ -64,7 +64,8 @@ class ChunkedSpreadBackward(torch.autograd.Function):
         excluded: Tensor | None,
         kind: Kind,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        # Made first: small results left between the passing tables would break up the memory.
+        grads = torch.empty_like(means), torch.empty_like(variances), torch.empty_like(values)
         if excluded is not None:
             grad = grad.masked_fill(excluded, 0)
         farthest = FARTHEST[means.dtype]
@@ -82,9 +83,10 @@ class ChunkedSpreadBackward(torch.autograd.Function):
                 weighted = weight * pull
                 to_means.append(weighted.sum(-1))
                 to_variances.append(weighted.mul_(pull).sum(-1) / 2)
-            to_tuples = torch.stack(to_means, -1), torch.stack(to_variances, -1)
-            found.append((*to_tuples, received.squeeze(-1)))
-        return _joined(found, means, variances, values)
+            found = torch.stack(to_means, -1), torch.stack(to_variances, -1), received.squeeze(-1)
+            for total, part in zip(grads, found, strict=True):
+                total[chunk.place] = part
+        return grads
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -100,7 +102,7 @@ class ChunkedSpreadBackward(torch.autograd.Function):
         keep = torch.is_grad_enabled()
         if excluded is not None:
             grad = grad.masked_fill(excluded, 0)
-        to_grad, found = torch.zeros_like(grad), []
+        to_grad, *to_tuples = (torch.zeros_like(t) for t in (grad, *tuples))
         for chunk in _chunks(*tuples, indices, excluded):
             with torch.enable_grad():
                 incoming = _leaf(grad[chunk.contexts], keep)
@@ -111,23 +113,11 @@ class ChunkedSpreadBackward(torch.autograd.Function):
                 second = [g[chunk.place] for g in grads]
                 parts = torch.autograd.grad(first, (incoming, *leaves), second, create_graph=keep)
             to_grad[chunk.contexts] += parts[0]
-            found.append(parts[1:])
+            for total, part in zip(to_tuples, parts[1:], strict=True):
+                total[chunk.place] = part
         if excluded is not None:
             to_grad = to_grad.masked_fill(excluded, 0)
-        return (to_grad, *_joined(found, *tuples), None, None, None)
-
-
-def _joined(
-    found: list[tuple[Tensor, ...]], means: Tensor, variances: Tensor, values: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Put what was found for the chunks together again, in the shapes of the tuples.
-
-    Chunks hold whole contexts, or parts of one, in order, so their rows have only to be joined.
-    """
-    if not found:
-        return torch.zeros_like(means), torch.zeros_like(variances), torch.zeros_like(values)
-    rows = [torch.cat([part.flatten(0, 1) for part in parts]) for parts in zip(*found, strict=True)]
-    return rows[0].view_as(means), rows[1].view_as(variances), rows[2].view_as(values)
+        return (to_grad, *to_tuples, None, None, None)
 
 
 def _leaf(tensor: Tensor, keep: bool) -> Tensor:

@@ -180,11 +180,10 @@ class _Dot(torch.autograd.Function):
 
     @staticmethod
     def forward(rows: Tensor, cols: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        found = [
-            _take_rows(y, rows[part]).mul_(_take_rows(x, cols[part])).sum(-1)
-            for part in _parts(rows, x)
-        ]
-        return torch.cat(found) if found else x.new_zeros(rows.shape)
+        out = x.new_empty(rows.shape)
+        for part in _parts(rows, x):
+            out[part] = _take_rows(y, rows[part]).mul_(_take_rows(x, cols[part])).sum(-1)
+        return out
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
