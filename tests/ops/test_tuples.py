@@ -124,3 +124,14 @@ def test_gradients_of_bounds():
     raw = torch.tensor([[-0.3, 0.2, 0.9], [1.4, -2.2, 3.1]], dtype=torch.float64)
     assert torch.autograd.gradcheck(bounded, raw.requires_grad_())
     assert torch.autograd.gradgradcheck(bounded, raw)
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize(("dtype", "size"), [(torch.bfloat16, 256), (torch.float16, 1024)], ids=str)
+def test_half_precision_reaches_every_index_of_the_documented_axis(edge, dtype, size):
+    """All 2^16 numbers of the dtype are tried; an axis 16 times as long is not reached whole."""
+    numbers = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(dtype)
+    numbers = numbers[numbers.isfinite()].unsqueeze(-1)
+    reached = [bound_means(numbers, (n,), edge).round().unique().numel() for n in (size, 16 * size)]
+    assert reached[0] == size
+    assert reached[1] < 16 * size
