@@ -14,6 +14,7 @@ from sparsewire.layers.sources import (
 )
 from sparsewire.layers.sparse import SparseLayer
 from sparsewire.layers.wiring import Draw, Wiring
+from sparsewire.ops import engine
 
 __all__ = [
     "Banded",
@@ -31,6 +32,7 @@ __all__ = [
     "Template",
     "Wiring",
     "__version__",
+    "engine",
     "fan_in",
     "ops",
 ]

@@ -12,6 +12,7 @@ Axis letters, the same everywhere:
 - `w`: wirings, leading dimensions of which each place has a sparse tensor of its own
 """
 
+from sparsewire.ops._engines import engine
 from sparsewire.ops.contraction import contract, contract_flat, contract_reference
 from sparsewire.ops.duplicates import flat_index, mark_repeats
 from sparsewire.ops.sampling import everywhere, local, nearest, rounded, sample, window
@@ -24,6 +25,7 @@ __all__ = [
     "contract",
     "contract_flat",
     "contract_reference",
+    "engine",
     "everywhere",
     "flat_index",
     "fractions",
