@@ -26,20 +26,35 @@ export OMP_WAIT_POLICY OMP_NUM_THREADS
 # More for pytest, such as: make test PYTEST_ARGS="-n 0 -x tests/ops"
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo test check format docs dev clean distclean
+# What needs a GPU, or is worth another run on one.
+GPU_TESTS ?= tests/kernels tests/test_cuda.py tests/test_capture.py tests/layers/test_compile.py
+
+# More for the benchmark, such as: make bench BENCH_ARGS="--quick"
+BENCH_ARGS ?=
+
+.PHONY: help demo bench test test-kernels test-gpu check format docs dev clean distclean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 help: ## list the targets
 	@echo "usage: make <target>"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.demo ## learn an identity matrix on the CPU and draw its tuples, before and after
 	$(BIN)/python examples/identity.py
 
+bench: $(VENV)/.bench ## measure this machine into benchmarks/results.csv, and make docs/benchmarks.md
+	$(BIN)/python -m sparsewire bench $(BENCH_ARGS)
+
 test: $(VENV)/.dev ## run all tests, doctests included
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-kernels: $(VENV)/.kernels ## test every GPU kernel without a GPU, under Triton's interpreter
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/kernels
+
+test-gpu: $(VENV)/.dev ## test on a CUDA device: the kernels, the layers, captured steps, a long soak
+	$(BIN)/python -m pytest -n 0 $(GPU_TESTS)
 
 check: $(VENV)/.dev ## lint, check the format, check the types
 	$(BIN)/ruff check .
@@ -73,9 +88,11 @@ $(VENV)/.created:
 
 # One stamp for each set of extras, renewed when the requirements change.
 $(VENV)/.demo: EXTRAS := experiments
+$(VENV)/.bench: EXTRAS := experiments,keops
 $(VENV)/.dev: EXTRAS := dev
+$(VENV)/.kernels: EXTRAS := dev,kernels
 $(VENV)/.docs: EXTRAS := docs
-$(VENV)/.demo $(VENV)/.dev $(VENV)/.docs: $(VENV)/.created pyproject.toml constraints.txt
+$(VENV)/.demo $(VENV)/.bench $(VENV)/.dev $(VENV)/.kernels $(VENV)/.docs: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "Installing sparsewire[$(EXTRAS)] into $(VENV); the first time, this downloads PyTorch."
 	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)]"
 	@touch $@

@@ -2,6 +2,7 @@
 
 from sparsewire import ops
 from sparsewire._version import __version__
+from sparsewire.capture import CapturedStep, capture
 from sparsewire.layers.frozen import FrozenLayer
 from sparsewire.layers.hyper import HyperLayer
 from sparsewire.layers.layout import Layout, Placed, Shapes, Template, fan_in
@@ -19,6 +20,7 @@ from sparsewire.ops import engine
 __all__ = [
     "Banded",
     "BlockDiagonal",
+    "CapturedStep",
     "Convolution",
     "Draw",
     "FreeTuples",
@@ -32,6 +34,7 @@ __all__ = [
     "Template",
     "Wiring",
     "__version__",
+    "capture",
     "engine",
     "fan_in",
     "ops",

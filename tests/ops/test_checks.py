@@ -78,7 +78,7 @@ BAD_CALLS = [
     (lambda: flat_index(FLOATS, (3, 3)), TypeError, "indices must have dtype torch.int64; got torch.float32"),
     (lambda: flat_index(INTS.int(), (3, 3)), TypeError, "indices must have dtype torch.int64; got torch.int32"),
     (lambda: flat_index(INTS, (3,)), ValueError, "indices must have shape (*b, r) ending in (1); got (4, 2)"),
-    (lambda: mark_repeats(INTS[0], (3, 3)), ValueError, "indices must have shape (*b, m, r) ending in (any, any); got (2,)"),
+    (lambda: mark_repeats(INTS[0], (3, 3)), ValueError, "indices must have shape (*b, m, r) ending in (any, 2); got (2,)"),
     (lambda: mark_repeats(INTS, (2**32, 2**31)), ValueError, "shape must have at most 2**63 - 1 elements"),
     (lambda: mark_repeats(TEXT, (3, 3)), TypeError, "indices must be a tensor; got str"),
     # spread

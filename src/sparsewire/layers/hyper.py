@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sparsewire._typing import Float, Int
 from sparsewire.layers.frozen import FrozenLayer
-from sparsewire.layers.layout import Layout, Placed, Shapes, Template
+from sparsewire.layers.layout import Layout, Placed, Reading, Shapes, Template
 from sparsewire.layers.wiring import Draw, Wiring, check_value_numbers, read_source, reads_input
 from sparsewire.ops import bound_variances, mark_repeats, rounded, sample, spread, window
 from sparsewire.ops._checks import (
@@ -25,6 +25,7 @@ from sparsewire.ops._checks import (
 )
 from sparsewire.ops.contraction import contract_flat
 from sparsewire.ops.density import DEGREES, DENSITIES, Density
+from sparsewire.ops.reading import can_read, read
 from sparsewire.ops.sampling import check_region
 from sparsewire.ops.tuples import EDGES, Edge
 
@@ -66,6 +67,8 @@ class HyperLayer(nn.Module):
         variance_floor: Smallest variance, the paper's τ.
         density: `"gaussian"`, or the heavy-tailed `"student"`.
         degrees: Degrees of freedom of `"student"`.
+        tolerance: Share of its value that a tuple may lose to places too far away to matter, see
+            `sparsewire.ops.spread`; 0 for none.
         bias: Whether to add a dense bias to the output.
         evaluation: What `eval()` does: `"rounded"` (each value at its nearest index), `"sampled"`
             (as in training) or `"expected"` (each value spread over every index of a window:
@@ -111,6 +114,7 @@ class HyperLayer(nn.Module):
         variance_floor: float = 0.1,
         density: Density = "gaussian",
         degrees: float = 1.0,
+        tolerance: float = 1e-7,
         bias: bool = False,
         evaluation: Mode = "rounded",
         window: int | Sequence[int] | None = None,
@@ -135,6 +139,7 @@ class HyperLayer(nn.Module):
         self.variance_floor = check_range("variance_floor", variance_floor, 0.0, 1e6)
         self.density: Density = check_choice("density", density, DENSITIES)
         self.degrees = check_range("degrees", degrees, *DEGREES)
+        self.tolerance = check_range("tolerance", tolerance, 0.0, 1.0)
         self.evaluation: Mode = check_choice("evaluation", evaluation, MODES)
         self.window = window
         self.features = check_count("features", features)
@@ -179,6 +184,8 @@ class HyperLayer(nn.Module):
         groups = min(self.wirings, math.prod(batch))
         if mode == "sampled" and groups > 1 and wiring.values.dim() == 1:
             return self._forward_in_groups(x, wiring, shapes, batch, groups, generator)
+        if mode == "sampled" and (reading := self._reading(wiring, shapes)) is not None:
+            return self._read(reading, wiring, x, shapes, generator)
         draw = self._draw(wiring, shapes, mode, generator)
         return self._contract(self.layout.place(*draw, shapes), x, shapes)
 
@@ -264,18 +271,58 @@ class HyperLayer(nn.Module):
         allowed = self.layout.allowed(indices, shapes)
         if allowed is not None:
             excluded |= ~allowed
-        shares = spread(means, variances, values, indices, excluded, self.density, self.degrees)
-        return Draw(indices, shares)
+        options = self.density, self.degrees, self.tolerance
+        return Draw(indices, spread(means, variances, values, indices, excluded, *options))
+
+    def _reading(self, wiring: Wiring, shapes: Shapes) -> Reading | None:
+        """Return where tuples read, if every instance has its wiring and every tuple its context.
+
+        Nothing but the output need be stored then, where there is a kernel for it.
+        """
+        if (
+            type(self.layout) is not Template
+            or self.features
+            or wiring.values.dim() == 1
+            or self._context(wiring.values.shape[-1]) != 1
+        ):
+            return None
+        space, device = self.layout.space(shapes), wiring.values.device
+        if not can_read(
+            device, space, self._spans("region", self.region, space), self.global_samples
+        ):
+            return None
+        return self.layout.reading(shapes, device)
+
+    def _read(
+        self,
+        reading: Reading,
+        wiring: Wiring,
+        x: Tensor,
+        shapes: Shapes,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        batch, outs = wiring.values.shape[:-1], math.prod(shapes.outs)
+        region = self._spans("region", self.region, reading.where.sizes)
+        means, variances, values = (t.flatten(0, len(batch) - 1) for t in wiring)
+        flat = x.reshape(math.prod(batch), math.prod(shapes.ins))
+        counts = self.local_samples, self.global_samples
+        options = *counts, self.density, self.degrees, generator
+        y = read(means, variances, values, flat, reading.where, region, *options)
+        if reading.rows is not None:
+            y = y.new_zeros(y.shape[0], outs).index_add(1, reading.rows, y)
+        return self._add_bias(y.reshape((*batch, *shapes.outs)))
 
     def _contract(self, placed: Placed, x: Tensor, shapes: Shapes) -> Tensor:
         last = x.dim() - self.features
         batch, rest = x.shape[: last - len(shapes.ins)], x.shape[last:]
         flat = x.reshape(*batch, math.prod(shapes.ins), *rest)
         y = contract_flat(*placed, flat, math.prod(shapes.outs), self.features)
-        y = y.reshape((*batch, *shapes.outs, *rest))
-        if self.bias is not None:
-            y = y + self.bias.to(y.dtype).view((*shapes.outs, *[1] * self.features))
-        return y
+        return self._add_bias(y.reshape((*batch, *shapes.outs, *rest)))
+
+    def _add_bias(self, y: Tensor) -> Tensor:
+        if self.bias is None:
+            return y
+        return y + self.bias.to(y.dtype).view((*self.out_shape, *[1] * self.features))
 
     def _forward_in_groups(
         self,

@@ -22,6 +22,7 @@ from sparsewire.ops._checks import (
     check_sizes,
 )
 from sparsewire.ops.duplicates import flat_columns
+from sparsewire.ops.reading import Where
 from sparsewire.ops.tuples import Edge, check_resolution
 
 
@@ -38,6 +39,13 @@ class Placed(NamedTuple):
     rows: Int[Tensor, "*w m"]
     cols: Int[Tensor, "*w m"]
     values: Float[Tensor, "*w m"]
+
+
+class Reading(NamedTuple):
+    """Where contexts of one tuple read, and the rows that they write (None: one each, in order)."""
+
+    where: Where
+    rows: Int[Tensor, " k"] | None
 
 
 class Layout:
@@ -114,7 +122,11 @@ class Template(Layout, nn.Module):
                     f"learned one; got {least} in column {i}"
                 )
         self._largest = {i: int(column.max()) for i, column in fixed}
-        self._runs = torch.unique_consecutive(table, dim=0, return_counts=True)[1].tolist()
+        # Kept on the CPU as well: where contexts read is worked out there, once for each shape.
+        self._rows = table.tolist()
+        self._readings: dict[tuple[Shapes, torch.device], Reading] = {}
+        runs = torch.unique_consecutive(table, dim=0, return_counts=True)[1]
+        self._runs: list[int] = runs.unique().tolist()
         self.register_buffer("table", table)
 
     def space(self, shapes: Shapes) -> tuple[int, ...]:
@@ -145,7 +157,7 @@ class Template(Layout, nn.Module):
         if any(run % context for run in self._runs):
             raise ValueError(
                 "context must group tuples with the same fixed columns of the template, which come "
-                f"in runs of {sorted(set(self._runs))}; got {context}"
+                f"in runs of {self._runs}; got {context}"
             )
 
     def place(
@@ -160,6 +172,29 @@ class Template(Layout, nn.Module):
         rows = flat_columns([start, *columns[:outs]], (1, *shapes.outs))
         cols = flat_columns([start, *columns[outs:]], (1, *shapes.ins))
         return Placed(*(t.expand(values.shape).flatten(-2) for t in (rows, cols, values)))
+
+    def reading(self, shapes: Shapes, device: torch.device) -> "Reading | None":
+        """Return where tuples read, if each is a context of its own; None if they also write."""
+        outs = len(shapes.outs)
+        if self.learned[0] < outs:
+            return None
+        kept = None if torch.compiler.is_compiling() else self._readings.get((shapes, device))
+        if kept is None:
+            places = [[0 if i in self.learned else n for i, n in enumerate(r)] for r in self._rows]
+            rows = [flat_columns([0, *place[:outs]], (1, *shapes.outs)) for place in places]
+            base = [flat_columns([0, *place[outs:]], (1, *shapes.ins)) for place in places]
+            # Outside of inference mode: an inference tensor could not be used by autograd later.
+            with torch.inference_mode(False):
+                where = Where(
+                    self.space(shapes),
+                    tuple(math.prod(shapes.ins[i - outs + 1 :]) for i in self.learned),
+                    torch.tensor(base, device=device),
+                )
+                in_order = rows == list(range(math.prod(shapes.outs)))
+                kept = Reading(where, None if in_order else torch.tensor(rows, device=device))
+            if not torch.compiler.is_compiling():
+                self._readings[shapes, device] = kept
+        return kept
 
     def extra_repr(self) -> str:
         """Show which columns are learned."""

@@ -16,7 +16,13 @@ from sparsewire.ops._engines import engine
 from sparsewire.ops.contraction import contract, contract_flat, contract_reference
 from sparsewire.ops.duplicates import flat_index, mark_repeats
 from sparsewire.ops.sampling import everywhere, local, nearest, rounded, sample, window
-from sparsewire.ops.spread import proportions, spread, spread_chunked, spread_reference
+from sparsewire.ops.spread import (
+    proportions,
+    spread,
+    spread_chunked,
+    spread_compiled,
+    spread_reference,
+)
 from sparsewire.ops.tuples import bound_means, bound_variances, fractions
 
 __all__ = [
@@ -37,6 +43,7 @@ __all__ = [
     "sample",
     "spread",
     "spread_chunked",
+    "spread_compiled",
     "spread_reference",
     "window",
 ]

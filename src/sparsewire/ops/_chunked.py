@@ -27,7 +27,7 @@ class ChunkedSpread(torch.autograd.Function):
     ) -> Tensor:
         out = means.new_zeros(indices.shape[:-1])
         for chunk in _chunks(means, variances, values, indices, excluded):
-            table, _ = chunk.proportions(kind)
+            table, _ = chunk.pairs.proportions(kind)
             out[chunk.contexts] += table.mul_(chunk.values.unsqueeze(-1)).sum(-2)
         if excluded is not None:
             return out.masked_fill(excluded, 0)
@@ -68,22 +68,10 @@ class ChunkedSpreadBackward(torch.autograd.Function):
         grads = torch.empty_like(means), torch.empty_like(variances), torch.empty_like(values)
         if excluded is not None:
             grad = grad.masked_fill(excluded, 0)
-        farthest = FARTHEST[means.dtype]
         for chunk in _chunks(means, variances, values, indices, excluded):
-            table, distance = chunk.proportions(kind)
+            table, distance = chunk.pairs.proportions(kind)
             incoming = grad[chunk.contexts].unsqueeze(-2)
-            received = (table * incoming).sum(-1, keepdim=True)
-            weight = table.mul_(incoming - received).mul_(chunk.values.unsqueeze(-1))
-            weight.masked_fill_(distance >= farthest, 0)
-            if (slope := kind.slope(distance)) is not None:
-                weight.mul_(slope)
-            to_means, to_variances = [], []
-            for axis in range(kind.rank):
-                _, pull = chunk.steps(axis)
-                weighted = weight * pull
-                to_means.append(weighted.sum(-1))
-                to_variances.append(weighted.mul_(pull).sum(-1) / 2)
-            found = torch.stack(to_means, -1), torch.stack(to_variances, -1), received.squeeze(-1)
+            found = chunk.pairs.gradients(kind, table, distance, incoming, chunk.values)
             for total, part in zip(grads, found, strict=True):
                 total[chunk.place] = part
         return grads
@@ -107,7 +95,7 @@ class ChunkedSpreadBackward(torch.autograd.Function):
             with torch.enable_grad():
                 incoming = _leaf(grad[chunk.contexts], keep)
                 leaves = [_leaf(t[chunk.place], keep) for t in tuples]
-                table, _ = chunk.with_tuples(*leaves).proportions(ctx.kind)
+                table, _ = chunk.with_tuples(*leaves).pairs.proportions(ctx.kind)
                 out = (table * leaves[2].unsqueeze(-1)).sum(-2)
                 first = torch.autograd.grad(out, leaves, incoming, create_graph=True)
                 second = [g[chunk.place] for g in grads]
@@ -125,55 +113,92 @@ def _leaf(tensor: Tensor, keep: bool) -> Tensor:
     return tensor if keep and tensor.requires_grad else tensor.detach().requires_grad_()
 
 
-class _Chunk(NamedTuple):
-    """Rows of the table: continuous tuples at `place`, all integer tuples of their contexts."""
+class Pairs(NamedTuple):
+    """Continuous against integer tuples, axis by axis; all of it broadcasts to their table."""
 
-    contexts: slice
-    place: tuple[slice, slice]
+    means: tuple[Tensor, ...]
+    precisions: tuple[Tensor, ...]
     points: tuple[Tensor, ...]
     hidden: Tensor | None
-    values: Tensor
-    means: tuple[Tensor, ...] = ()
-    precisions: tuple[Tensor, ...] = ()
-
-    def with_tuples(self, means: Tensor, variances: Tensor, values: Tensor) -> "_Chunk":
-        """Return the chunk with these continuous tuples, taken apart by axis."""
-        return self._replace(
-            means=means.unsqueeze(-1).unbind(-2),
-            precisions=variances.reciprocal().unsqueeze(-1).unbind(-2),
-            values=values,
-        )
 
     def steps(self, axis: int) -> tuple[Tensor, Tensor]:
         """Return the differences index − mean along an axis, and the same over the variance."""
         step = self.points[axis] - self.means[axis]
         return step, step * self.precisions[axis]
 
-    def proportions(self, kind: Kind) -> tuple[Tensor, Tensor]:
-        """Return proportions and squared distances, axis by axis: no (k, m, r) table."""
+    def distance(self) -> Tensor:
+        """Return squared distances, made axis by axis: no (k, m, r) table."""
         step, pull = self.steps(0)
         distance = step * pull
-        for axis in range(1, kind.rank):
+        for axis in range(1, len(self.points)):
             distance = torch.addcmul(distance, *self.steps(axis))
+        return distance
+
+    def logits(self, kind: Kind, distance: Tensor) -> Tensor:
+        """Return log p up to a constant, and for hidden integer tuples what makes p zero."""
         logits = kind.log_density(distance)
         if self.hidden is not None:
             logits = logits.masked_fill(self.hidden, hidden_logit(logits.dtype))
-        return logits.softmax(-1), distance
+        return logits
+
+    def proportions(self, kind: Kind) -> tuple[Tensor, Tensor]:
+        """Return proportions, of which each row sums to one, and squared distances."""
+        distance = self.distance()
+        return self.logits(kind, distance).softmax(-1), distance
+
+    def gradients(
+        self, kind: Kind, table: Tensor, distance: Tensor, incoming: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what means, variances and values receive; the table of proportions is used up."""
+        received = (table * incoming).sum(-1, keepdim=True)
+        weight = table.mul_(incoming - received).mul_(values.unsqueeze(-1))
+        weight.masked_fill_(distance >= FARTHEST[distance.dtype], 0)
+        if (slope := kind.slope(distance)) is not None:
+            weight.mul_(slope)
+        to_means, to_variances = [], []
+        for axis in range(kind.rank):
+            _, pull = self.steps(axis)
+            weighted = weight * pull
+            to_means.append(weighted.sum(-1))
+            to_variances.append(weighted.mul_(pull).sum(-1) / 2)
+        return torch.stack(to_means, -1), torch.stack(to_variances, -1), received.squeeze(-1)
+
+
+class _Chunk(NamedTuple):
+    """Rows of the table: continuous tuples at `place`, all integer tuples of their contexts."""
+
+    contexts: slice
+    place: tuple[slice, slice]
+    pairs: Pairs
+    values: Tensor
+
+    def with_tuples(self, means: Tensor, variances: Tensor, values: Tensor) -> "_Chunk":
+        """Return the chunk with these continuous tuples, taken apart by axis."""
+        pairs = self.pairs._replace(
+            means=means.unsqueeze(-1).unbind(-2),
+            precisions=variances.reciprocal().unsqueeze(-1).unbind(-2),
+        )
+        return self._replace(pairs=pairs, values=values)
 
 
 def _chunks(
     means: Tensor, variances: Tensor, values: Tensor, indices: Tensor, excluded: Tensor | None
 ) -> Iterator[_Chunk]:
-    """Cut the tables of all contexts into chunks of whole rows: a few contexts, or part of one."""
-    (contexts, k), m = values.shape, indices.shape[-2]
+    """Cut the tables of all contexts into chunks of whole rows."""
     points = indices.movedim(-1, 0).to(means.dtype).contiguous().unsqueeze(-2)
     hidden = None if excluded is None else excluded.unsqueeze(-2)
-    rows = max(_CHUNK_PAIRS.get(means.device.type, _CHUNK_PAIRS_ELSEWHERE) // max(m, 1), 1)
+    pairs = _CHUNK_PAIRS.get(means.device.type, _CHUNK_PAIRS_ELSEWHERE)
+    for place in places(*values.shape, indices.shape[-2], pairs):
+        here, _ = place
+        near = Pairs((), (), points[:, here].unbind(0), None if hidden is None else hidden[here])
+        chunk = _Chunk(here, place, near, values)
+        yield chunk.with_tuples(means[place], variances[place], values[place])
+
+
+def places(contexts: int, k: int, m: int, pairs: int) -> Iterator[tuple[slice, slice]]:
+    """Cut (c, k) rows of m into parts of so many pairs: a few contexts, or part of one."""
+    rows = max(pairs // max(m, 1), 1)
     together, part = max(rows // max(k, 1), 1), max(min(rows, k), 1)
     for start in range(0, contexts, together):
-        here = slice(start, start + together)
-        near = points[:, here].unbind(0)
         for first in range(0, k, part):
-            place = here, slice(first, first + part)
-            chunk = _Chunk(here, place, near, None if hidden is None else hidden[here], values)
-            yield chunk.with_tuples(means[place], variances[place], values[place])
+            yield slice(start, start + together), slice(first, first + part)

@@ -69,6 +69,11 @@ def uses_kernels(device: torch.device) -> bool:
     return able and device.type == "cuda"
 
 
+def deterministic(device: torch.device) -> bool:
+    """Whether sums must have an order on a device where atomic additions have none."""
+    return device.type == "cuda" and torch.are_deterministic_algorithms_enabled()
+
+
 def has_triton() -> bool:
     """Whether Triton is installed."""
     return _TRITON
@@ -90,7 +95,7 @@ _COMPILER = any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "c
 
 def _why_no_kernels(device: torch.device) -> str:
     if not has_triton():
-        return "the engine 'triton' needs the package triton, which CUDA builds of torch bring along"
+        return "the engine 'triton' needs the package triton, which comes with CUDA builds of torch"
     return (
         "the engine 'triton' needs tensors on a CUDA device (or TRITON_INTERPRET=1 in the "
         f"environment, to run the kernels slowly on the CPU); got {device}"

@@ -17,6 +17,7 @@ from sparsewire.ops._checks import (
     check_integer,
     check_shape,
 )
+from sparsewire.ops._engines import chosen, deterministic, uses_kernels
 from sparsewire.ops.duplicates import flat_index
 from sparsewire.ops.tuples import working_dtype
 
@@ -130,17 +131,31 @@ def contract_flat(
     blocks = (wirings, math.prod(batch), in_size, math.prod(feature_shape))
     lanes = blocks[1] * blocks[3]
     dtype = working_dtype(torch.promote_types(values.dtype, x.dtype))
+    if uses_kernels(x.device) and not deterministic(x.device):
+        rows, cols, values = (t.reshape(wirings, -1) for t in (rows, cols, values.to(dtype)))
+        y = _contract_fused(rows, cols, values, x.reshape(blocks), out_size)
+        return y.reshape(*prefix, *batch, out_size, *feature_shape).to(x.dtype)
     inner = x.to(dtype).reshape(blocks).transpose(1, 2).reshape(wirings * in_size, lanes)
     if prefix:
         block = torch.arange(wirings, device=rows.device).view(*prefix, 1)
         rows, cols = rows + block * out_size, cols + block * in_size
     rows, cols, values = rows.reshape(-1), cols.reshape(-1), values.to(dtype).reshape(-1)
-    if rows.numel() * lanes <= _SMALL_ELEMENTS:
+    if rows.numel() * lanes <= _SMALL_ELEMENTS or chosen() == "reference":
         y: Any = _contract_plainly(rows, cols, values, inner, wirings * out_size)
     else:
         y = _Contract.apply(rows, cols, values, inner, wirings * out_size)
     y = y.view(wirings, out_size, blocks[1], blocks[3]).transpose(1, 2)
     return y.reshape(*prefix, *batch, out_size, *feature_shape).to(x.dtype)
+
+
+def _contract_fused(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int) -> Tensor:
+    """Contract (w, b, n, f) in the kernel, which wants (w, n, lanes) and takes any strides."""
+    from sparsewire.ops._triton import library
+
+    w, b, n, f = x.shape
+    inner = x.transpose(1, 2).reshape(w, n, b * f)
+    y = library.contract(rows, cols, values, inner, out_size)
+    return y.view(w, out_size, b, f).transpose(1, 2)
 
 
 def _contract_plainly(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, size: int) -> Tensor:

@@ -1,12 +1,19 @@
 """Stage 3, mark repeats: which integer tuples stand in their context already."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from sparsewire._typing import Bool, Int
 from sparsewire.ops._checks import check_dims, check_integer, check_shape
+from sparsewire.ops._engines import uses_kernels
+
+Number = TypeVar("Number", Tensor, int)
+
+# Contexts up to this size are compared pair by pair in one kernel; larger ones are sorted.
+_PAIRWISE = 2**14
 
 
 def flat_index(indices: Int[Tensor, "*b r"], shape: Sequence[int]) -> Int[Tensor, "*b"]:
@@ -28,7 +35,7 @@ def flat_index(indices: Int[Tensor, "*b r"], shape: Sequence[int]) -> Int[Tensor
     return flat_columns(indices.unbind(-1), sizes)
 
 
-def flat_columns(columns: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+def flat_columns(columns: Sequence[Number], sizes: Sequence[int]) -> Number:
     """Compute `flat_index` from columns that need only broadcast with each other."""
     flat = columns[0]
     for column, size in zip(columns[1:], sizes[1:], strict=True):
@@ -46,8 +53,15 @@ def mark_repeats(indices: Int[Tensor, "*b m r"], shape: Sequence[int]) -> Bool[T
         >>> mark_repeats(torch.tensor([[2, 1], [0, 3], [2, 1], [2, 1], [1, 2]]), (4, 4))
         tensor([False, False,  True,  True, False])
     """
-    flat = flat_index(indices, shape)
-    check_dims("indices", indices, (None, None), "(*b, m, r)")
+    check_integer("indices", indices)
+    sizes = check_shape("shape", shape)
+    check_dims("indices", indices, (None, len(sizes)), "(*b, m, r)")
+    if sizes and indices.shape[-2] <= _PAIRWISE and uses_kernels(indices.device):
+        from sparsewire.ops._triton import library
+
+        *prefix, m, r = indices.shape
+        return library.mark_repeats(indices.reshape(-1, m, r), sizes).view(*prefix, m)
+    flat = flat_index(indices, sizes)
     ordered, order = flat.sort(dim=-1, stable=True)
     repeated = torch.zeros_like(flat, dtype=torch.bool)
     same = ordered[..., 1:] == ordered[..., :-1]

@@ -20,6 +20,7 @@ from sparsewire.ops._checks import (
     check_sizes,
     constant,
 )
+from sparsewire.ops._engines import uses_kernels
 from sparsewire.ops.tuples import working_dtype
 
 # Drawing from a power of two is exact; the remainder by a size n is then off by less than n / 2⁶².
@@ -46,7 +47,8 @@ def sample(
         region: Sizes (l_1 … l_r) of the local region, at most `shape`.
         local_samples: Tuples drawn from the region, for each continuous tuple.
         global_samples: Tuples drawn from everywhere, for each continuous tuple.
-        generator: Source of randomness, on the device of `means`. The same state, the same draw.
+        generator: Source of randomness, on the device of `means`. The same state, the same draw;
+            another device or engine draws other tuples from it.
 
     Returns:
         m = k · (2^r + a_l + a_g) tuples, those of the first continuous tuple first.
@@ -66,12 +68,25 @@ def sample(
     check_count("local_samples", local_samples)
     check_count("global_samples", global_samples)
     _check_generator(generator, means.device)
+    if uses_kernels(means.device):
+        from sparsewire.ops._triton import library
+
+        counts = local_samples, global_samples
+        seed = draw_seed(means.device, generator)
+        flat = _resolved(means).reshape(-1, len(sizes))
+        drawn = library.sample(flat, seed, sizes, check_region("region", region, sizes), *counts)
+        return drawn.view(*means.shape[:-1], -1, len(sizes)).flatten(-3, -2)
     spots = [
         nearest(means, sizes),
         local(means, sizes, region, local_samples, generator),
         everywhere(tuple(means.shape[:-1]), sizes, global_samples, generator, means.device),
     ]
     return torch.cat(spots, dim=-2).flatten(-3, -2)
+
+
+def draw_seed(device: torch.device, generator: torch.Generator | None = None) -> Int[Tensor, "1"]:
+    """Draw the seed of a kernel, on the device: the host need not know it, and graphs draw anew."""
+    return _random_bits((1,), generator, device)
 
 
 def nearest(means: Float[Tensor, "*b k r"], shape: Sequence[int]) -> Int[Tensor, "*b k s r"]:
@@ -160,10 +175,16 @@ def everywhere(
     sizes = check_shape("shape", shape)
     check_count("count", count)
     size = (*prefix, count, len(sizes))
+    drawn = _random_bits(size, generator, device)
+    return drawn % constant(sizes, torch.int64, drawn.device)
+
+
+def _random_bits(
+    size: Sequence[int], generator: torch.Generator | None, device: torch.device | None
+) -> Tensor:
     # Said only where there is one: the form with a generator does not take symbolic sizes.
     given: Any = {} if generator is None else {"generator": generator}
-    drawn = torch.randint(_DRAW_RANGE, size, device=device, **given)
-    return drawn % constant(sizes, torch.int64, drawn.device)
+    return torch.randint(_DRAW_RANGE, tuple(size), device=device, **given)
 
 
 def _region_start(means: Tensor, sizes: Sequence[int], spans: Sequence[int]) -> Tensor:

@@ -2,10 +2,12 @@
 
 `proportions` and `spread_reference` are the specification; they keep the whole (k, m) table.
 `spread_chunked` computes the same in chunks of the table, forward and backward, and keeps none of
-it. `spread` chooses between the two by size.
+it; `spread_compiled` compiles the chunks. `spread` chooses by device and size, and on a GPU it runs
+fused kernels.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +24,8 @@ from sparsewire.ops._checks import (
     check_range,
 )
 from sparsewire.ops._chunked import ChunkedSpread
+from sparsewire.ops._compiled import WORTHWHILE, CompiledSpread, available
+from sparsewire.ops._engines import chosen, uses_kernels
 from sparsewire.ops.density import DEGREES, DENSITIES, Density, Kind, hidden_logit, tame
 from sparsewire.ops.tuples import working_dtype
 
@@ -37,6 +41,7 @@ def spread(
     excluded: Bool[Tensor, "*b m"] | None = None,
     density: Density = "gaussian",
     degrees: float = 1.0,
+    tolerance: float = 1e-7,
 ) -> Float[Tensor, "*b m"]:
     """Give every integer tuple its share of the values.
 
@@ -56,6 +61,9 @@ def spread(
         density: `"gaussian"`, or `"student"` for heavy tails: the multivariate Student-t density,
             p_ij ∝ (1 + δ_ij / ν)^(−(ν + r) / 2) with δ the squared distance in units of variance.
         degrees: Degrees of freedom ν of `"student"`; the smaller, the heavier the tails.
+        tolerance: Share of its value that a continuous tuple may lose to integer tuples too far
+            away to matter, which the kernels then skip where the table is large; 0 skips nothing.
+            The other engines skip nothing.
 
     Returns:
         Values of the integer tuples, in float32 (float64 for float64).
@@ -68,12 +76,48 @@ def spread(
         >>> spread(means, variances, torch.tensor([1.0, 10.0]), indices, excluded)
         tensor([0.2554, 1.9373, 5.7541, 0.0000, 3.0532])
     """
+    check_range("tolerance", tolerance, 0.0, 1.0)
     check_floating("means", means)
     check_integer("indices", indices)
     check_dims("indices", indices, (None, None), "(*b, m, r)")
+    tensors = means, variances, values, indices, excluded
+    if uses_kernels(means.device):
+        return _spread_fused(*tensors, density, degrees, tolerance)
     pairs = math.prod(means.shape[:-1]) * indices.shape[-2]
-    engine = spread_reference if pairs <= _SMALL_PAIRS else spread_chunked
-    return engine(means, variances, values, indices, excluded, density, degrees)
+    return _choose(means.device, pairs)(*tensors, density, degrees)
+
+
+def _choose(device: torch.device, pairs: int) -> Callable[..., Tensor]:
+    """Return the engine for a table of so many pairs: from its size alone, never from the past."""
+    if (name := chosen()) == "auto":
+        if pairs <= _SMALL_PAIRS:
+            return spread_reference
+        worthwhile = device.type == "cpu" and pairs >= WORTHWHILE
+        if worthwhile and not torch.compiler.is_compiling() and available():
+            return spread_compiled
+        return spread_chunked
+    if name == "compiled":
+        return spread_compiled
+    return spread_reference if name == "reference" else spread_chunked
+
+
+def _spread_fused(
+    means: Tensor,
+    variances: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    excluded: Tensor | None,
+    density: Density,
+    degrees: float,
+    tolerance: float,
+) -> Tensor:
+    """Compute `spread` in Triton kernels."""
+    from sparsewire.ops._triton import library
+
+    _check(means, variances, indices, excluded, density, degrees, values)
+    flat = _flatten(means, variances, values, indices, excluded)
+    out = library.spread(*flat, density, float(degrees), float(tolerance))[0]
+    return out.view(indices.shape[:-1])
 
 
 def spread_chunked(
@@ -92,20 +136,61 @@ def spread_chunked(
         >>> spread_chunked(means, variances, torch.ones(2), torch.tensor([[1], [2]]))
         tensor([1., 1.])
     """
+    tensors = means, variances, values, indices, excluded
+    return _apply(ChunkedSpread, *tensors, density, degrees)
+
+
+def spread_compiled(
+    means: Float[Tensor, "*b k r"],
+    variances: Float[Tensor, "*b k r"],
+    values: Float[Tensor, "*b k"],
+    indices: Int[Tensor, "*b m r"],
+    excluded: Bool[Tensor, "*b m"] | None = None,
+    density: Density = "gaussian",
+    degrees: float = 1.0,
+) -> Float[Tensor, "*b m"]:
+    """Compute `spread_chunked` with the chunks compiled; where that cannot be, it is the same.
+
+    The first call compiles, for some seconds, unless an earlier process has done so.
+    """
+    if means.device.type != "cpu" or torch.compiler.is_compiling() or not available():
+        return spread_chunked(means, variances, values, indices, excluded, density, degrees)
+    tensors = means, variances, values, indices, excluded
+    return _apply(CompiledSpread, *tensors, density, degrees)
+
+
+def _apply(
+    function: type[torch.autograd.Function],
+    means: Tensor,
+    variances: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    excluded: Tensor | None,
+    density: Density,
+    degrees: float,
+) -> Tensor:
+    """Check everything and call an engine that wants contexts in one dimension."""
     _check(means, variances, indices, excluded, density, degrees, values)
+    means, variances, *rest = _flatten(means, variances, values, indices, excluded)
+    kind = Kind(density, float(degrees), means.shape[-1])
+    out: Any = function.apply(*tame(means, variances), *rest, kind)
+    return out.view(indices.shape[:-1])
+
+
+def _flatten(
+    means: Tensor, variances: Tensor, values: Tensor, indices: Tensor, excluded: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """Bring all to the working dtype and the contexts to one dimension."""
     dtype = working_dtype(torch.promote_types(means.dtype, values.dtype))
     *prefix, m, r = indices.shape
     contexts, k = math.prod(prefix), means.shape[-2]
-    means, variances = tame(means.to(dtype), variances.to(dtype))
-    shared: Any = ChunkedSpread.apply(
-        means.reshape(contexts, k, r),
-        variances.reshape(contexts, k, r),
+    return (
+        means.to(dtype).reshape(contexts, k, r),
+        variances.to(dtype).reshape(contexts, k, r),
         values.to(dtype).reshape(contexts, k),
         indices.reshape(contexts, m, r),
         None if excluded is None else excluded.reshape(contexts, m),
-        Kind(density, float(degrees), r),
     )
-    return shared.view(*prefix, m)
 
 
 def spread_reference(

@@ -1,0 +1,184 @@
+"""Time and peak memory of a call, on the CPU and on a GPU."""
+
+import ctypes
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+MIB = 2**20
+_MANY = 500
+_FEW = 3
+_LONG = 16
+
+
+class Measured(NamedTuple):
+    """Median time of a call, how often it was timed, and the extra memory at its peak.
+
+    Noise is the distance between the quartiles of the times, as a share of the median.
+    """
+
+    ms: float
+    repeats: int
+    noise: float | None
+    extra_mib: float | None = None
+
+
+class Meter:
+    """Measures calls on one device; what a first call loads or compiles must be done before.
+
+    Args:
+        device: Where the calls run.
+        budget: Seconds to spend on the repeats of a call.
+    """
+
+    def __init__(self, device: torch.device, budget: float) -> None:
+        self.device, self.budget = device, budget
+
+    def time(self, call: Callable[[], Any]) -> Measured:
+        """Time a call, several times."""
+        raise NotImplementedError
+
+    def measure(self, call: Callable[[], Any]) -> Measured:
+        """Time a call, and find how much memory it needs beyond what is held before it."""
+        raise NotImplementedError
+
+
+def meter_for(device: torch.device, budget: float) -> Meter:
+    """Return the meter of a device."""
+    return CudaMeter(device, budget) if device.type == "cuda" else CpuMeter(device, budget)
+
+
+class CpuMeter(Meter):
+    """The clock of the process; the peak of its resident memory, which Linux can set back."""
+
+    def time(self, call: Callable[[], Any]) -> Measured:
+        """Time a call, several times."""
+        return self._repeat(call, [_clocked(call)])
+
+    def measure(self, call: Callable[[], Any]) -> Measured:
+        """Time calls; the memory is that of the first."""
+        before = settle_memory()
+        first = _clocked(call)
+        after = memory_peak()
+        extra = None if before is None or after is None else max(after - before, 0) / MIB
+        return self._repeat(call, [first])._replace(extra_mib=extra)
+
+    def _repeat(self, call: Callable[[], Any], times: list[float]) -> Measured:
+        # A call that is long beside the budget is timed once: its noise is small beside it, too.
+        least = _FEW if times[0] < _LONG * self.budget else 1
+        while len(times) < _MANY and (len(times) < least or sum(times) < self.budget):
+            times.append(_clocked(call))
+        return _summed_up(times)
+
+
+class CudaMeter(Meter):
+    """Events on the stream; the peak of torch's allocator."""
+
+    def time(self, call: Callable[[], Any]) -> Measured:
+        """Time a call, several times.
+
+        Short calls are timed several at a time: what an event costs is then small beside them.
+        """
+        call()
+        seconds = max(self._events(call, 1), 1e-6)
+        together = max(1, min(100, round(1e-3 / seconds)))
+        rounds = max(_FEW, min(_MANY, round(self.budget / (seconds * together))))
+        if seconds > _LONG * self.budget:
+            return _summed_up([seconds])
+        return _summed_up([self._events(call, together) for _ in range(rounds)], together)
+
+    def measure(self, call: Callable[[], Any]) -> Measured:
+        """Return the time, and the memory of one call."""
+        extra, _ = self.peak(call)
+        return self.time(call)._replace(extra_mib=extra)
+
+    def peak(self, call: Callable[[], Any]) -> tuple[float, Any]:
+        """Return the extra MiB that a call needed at its peak, and what it returned."""
+        gc.collect()
+        torch.cuda.synchronize(self.device)
+        before = torch.cuda.memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        result = call()
+        torch.cuda.synchronize(self.device)
+        return (torch.cuda.max_memory_allocated(self.device) - before) / MIB, result
+
+    def _events(self, call: Callable[[], Any], together: int) -> float:
+        """Seconds of one call, out of some that follow each other."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(together):
+            call()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) * 1e-3 / together
+
+
+def captured(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a call that replays this one as a CUDA graph, with the same tensors."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+
+    def replay() -> Any:
+        graph.replay()
+        return result
+
+    return replay
+
+
+def settle_memory() -> int | None:
+    """Give back what is free, start a new peak, and return the bytes that are resident.
+
+    None where the peak of a running process cannot be set back: only Linux can.
+    """
+    gc.collect()
+    if sys.platform.startswith("linux"):
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
+        if trim is not None:
+            trim(0)
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return None
+    return _from_status("VmRSS")
+
+
+def memory_peak() -> int | None:
+    """Bytes that were resident at the peak."""
+    return _from_status("VmHWM")
+
+
+def _from_status(name: str) -> int | None:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
+    return int(found[0]) * 1024 if found else None
+
+
+def _summed_up(seconds: list[float], together: int = 1) -> Measured:
+    median, noise = statistics.median(seconds), None
+    if len(seconds) > 1:
+        low, _, high = statistics.quantiles(seconds, n=4, method="inclusive")
+        noise = (high - low) / median if median else None
+    return Measured(median * 1e3, len(seconds) * together, noise)
+
+
+def _clocked(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

@@ -1,0 +1,290 @@
+"""Perform one case: check it against float64, then measure it."""
+
+import contextlib
+import functools
+import gc
+import math
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import sparsewire as sw
+from sparsewire import ops
+from sparsewire.bench import ceilings, exactness
+from sparsewire.bench.cases import ALL_PAIRS, OURS, Case, sizes_of
+from sparsewire.bench.measure import CudaMeter, Measured, Meter, captured, meter_for
+from sparsewire.bench.peers import PEERS
+from sparsewire.bench.problems import (
+    LayerProblem,
+    SpreadProblem,
+    layer_problem,
+    spread_problem,
+)
+
+_LEARNING_RATE = 1e-3
+_WARM_UP_CALLS = 10  # sw.capture runs a few steps eagerly first
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a run measures."""
+
+    device: str = "cpu"
+    threads: int | None = None
+    budget: float = 0.5  # seconds for the repeats of a call
+    table_pairs: int = 2**25  # up to so many pairs, the float64 reference is computed
+    checked_pairs: int = 2**25  # up to so many, float64 in chunks
+
+
+def perform(case: Case, setting: Setting) -> Row:
+    """Return what was found: columns of a row, `status` among them.
+
+    Nothing is raised: what goes wrong is said in the row.
+    """
+    device = torch.device(setting.device)
+    row: Row = {"status": "ok", "note": ""}
+    try:
+        _PERFORMERS[case.case](case, setting, meter_for(device, setting.budget), row)
+    except Exception as error:
+        row["status"] = "failed"
+        add_note(row, explain(error))
+    if device.type == "cuda":
+        _release()
+    return row
+
+
+def explain(error: BaseException) -> str:
+    """Say in one line what went wrong, and where."""
+    lines = str(error).strip().splitlines()
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    message = lines[0][:200] if lines else "no message"
+    return f"{type(error).__name__}: {message}{where}"
+
+
+def add_note(row: Row, note: str) -> None:
+    """Add to the note of a row."""
+    row["note"] = "; ".join(filter(None, (row.get("note"), note)))
+
+
+def _release() -> None:
+    """Give back what the case held, so that the next one finds an empty device."""
+    gc.collect()
+    with contextlib.suppress(RuntimeError):  # a broken device has been reported already
+        torch.cuda.empty_cache()
+
+
+def _perform_ceiling(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
+    found = ceilings.measure(case.engine, meter)
+    row.update(rate=found.rate, unit=found.unit)
+    row.update(repeats=found.measured.repeats, noise=found.measured.noise)
+    add_note(row, found.note)
+
+
+def _perform_spread(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
+    problem = _spread_problem(case.n, setting.device)
+    row["near_pairs"] = round(sizes_of(case).pairs * _spread_near_share(case.n, setting.device))
+    spread = _spread_engine(case)
+
+    def plain_forward() -> Tensor:
+        with torch.no_grad():
+            return spread(*problem.leaves, problem.indices, problem.excluded)
+
+    def plain_both() -> list[Tensor]:
+        out = spread(*problem.leaves, problem.indices, problem.excluded)
+        return [out.detach(), *torch.autograd.grad(out, problem.leaves, problem.weight)]
+
+    with sw.engine("auto"):
+        forward, both, capture_mib = _modes(case, meter, plain_forward, plain_both)
+        results = exactness.name_results(problem, both())
+        if (truth := _spread_truth(case.n, setting)) is not None:
+            _judge(row, *exactness.relative_error(results, truth[0]), truth[1])
+        else:
+            add_note(row, "too large to check")
+        del results
+        if row["status"] == "ok":
+            forward()
+            row["ms_forward"] = meter.time(forward).ms
+            _enter(row, meter.measure(both), capture_mib)
+
+
+def _perform_layer(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
+    problem = layer_problem(case, torch.device(setting.device))
+    add_note(row, problem.note)
+    row["near_pairs"] = round(sizes_of(case).pairs * exactness.layer_near_share(problem))
+    engine: Any = case.engine
+    if case.mode == "eager":
+        _check_layer(case, setting, problem, row)
+        if row["status"] != "ok":
+            return
+    with sw.engine(engine):
+        step = _training_step(problem) if case.case == "step" else _gradients(problem)
+
+        def forward() -> Tensor:
+            with torch.no_grad():
+                return problem.layer(problem.x)
+
+        step()
+        if case.mode == "captured":
+            extra, replay = _capture(step, meter, row)
+            loss = replay()
+            if isinstance(loss, Tensor) and not math.isfinite(float(loss)):
+                row["status"] = "wrong"
+                add_note(row, "the captured step gives a loss that is not finite")
+                return
+            _enter(row, meter.measure(replay), extra)
+        else:
+            forward()
+            row["ms_forward"] = meter.time(forward).ms
+            _enter(row, meter.measure(step), None)
+
+
+_PERFORMERS: dict[str, Callable[[Case, Setting, Meter, Row], None]] = {
+    "ceilings": _perform_ceiling,
+    "spread": _perform_spread,
+    "step": _perform_layer,
+    "glimpse": _perform_layer,
+}
+
+
+def _spread_engine(case: Case) -> Callable[..., Tensor]:
+    if case.engine in PEERS:
+        return PEERS[case.engine]
+    engines: dict[str, Callable[..., Tensor]] = {
+        OURS: ops.spread,
+        "reference": ops.spread_reference,
+        "chunked": ops.spread_chunked,
+    }
+    if case.variant == ALL_PAIRS:
+        return functools.partial(ops.spread, tolerance=0.0)
+    return engines[case.engine]
+
+
+def _modes(
+    case: Case, meter: Meter, forward: Callable[[], Tensor], both: Callable[[], list[Tensor]]
+) -> tuple[Callable[[], Tensor], Callable[[], list[Tensor]], float | None]:
+    """Return the two calls as they are, or as graphs, and the memory that capturing needed."""
+    if case.mode != "captured":
+        return forward, both, None
+    if not isinstance(meter, CudaMeter):
+        raise ValueError(f"mode must be 'eager' without a GPU; got {case.mode!r}")
+    both()
+    extra, replay = meter.peak(lambda: captured(both))
+    return captured(forward), replay, extra
+
+
+def _training_step(problem: LayerProblem) -> Callable[[], Tensor]:
+    layer, x = problem.layer, problem.x
+    on_gpu = x.device.type == "cuda"
+    optimizer = torch.optim.Adam(
+        layer.parameters(), lr=_LEARNING_RATE, fused=True, capturable=on_gpu
+    )
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(layer(x), x)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step.optimizer = optimizer  # pyright: ignore[reportFunctionMemberAccess]
+    return step
+
+
+def _gradients(problem: LayerProblem) -> Callable[[], Tensor]:
+    def step() -> Tensor:
+        loss = problem.layer(problem.x).square().mean()
+        torch.autograd.grad(loss, problem.leaves)
+        return loss.detach()
+
+    return step
+
+
+def _capture(
+    step: Callable[[], Tensor], meter: Meter, row: Row
+) -> tuple[float, Callable[[], Tensor]]:
+    """Capture a step as a user would, with `sw.capture` where this version has it."""
+    if not isinstance(meter, CudaMeter):
+        raise ValueError("mode must be 'eager' without a GPU; got 'captured'")
+    capture = getattr(sw, "capture", None)
+    if capture is None:
+        add_note(row, "captured with torch.cuda.graph")
+        return meter.peak(lambda: captured(step))
+
+    def once() -> Any:
+        replay = capture(step, optimizer=getattr(step, "optimizer", ()), device=meter.device)
+        for _ in range(_WARM_UP_CALLS):
+            replay()
+            if replay.captured:
+                return replay
+        raise RuntimeError(f"nothing was captured in {_WARM_UP_CALLS} calls")
+
+    return meter.peak(once)
+
+
+def _check_layer(case: Case, setting: Setting, problem: LayerProblem, row: Row) -> None:
+    pairs, engine = sizes_of(case).pairs, case.engine
+    exact, name = _exact_engine(pairs, setting)
+    if exact is None:
+        add_note(row, "too large to check")
+        return
+    try:
+        found = exactness.layer_errors(problem, engine, exact)
+    except Exception as error:  # the measurement will tell if the engine itself is broken
+        add_note(row, f"not checked: {explain(error)}")
+        return
+    _judge(row, *found, name)
+
+
+def _judge(row: Row, error: float, worst: str, against: str) -> None:
+    row.update(error=error if math.isfinite(error) else None, checked_against=against)
+    if not error <= exactness.WRONG:
+        row["status"] = "wrong"
+        add_note(row, f"wrong: relative error {error:.1e} in {worst}, not timed")
+
+
+def _enter(row: Row, found: Measured, capture_mib: float | None) -> None:
+    extra = found.extra_mib if capture_mib is None else capture_mib
+    row.update(ms_forward_backward=found.ms, repeats=found.repeats)
+    row.update(noise=found.noise, extra_mib=extra)
+
+
+def _exact_engine(pairs: int, setting: Setting) -> tuple[Callable[..., Tensor] | None, str]:
+    """Return what computes the truth: the reference, or chunks where no table would fit."""
+    if pairs <= setting.table_pairs:
+        return ops.spread_reference, "reference, float64"
+    if pairs <= setting.checked_pairs:
+        return ops.spread_chunked, "chunked, float64"
+    return None, ""
+
+
+# The cases of one size follow each other: its inputs and its truth are made once.
+
+
+@functools.lru_cache(maxsize=1)
+def _spread_problem(n: int, device: str) -> SpreadProblem:
+    return spread_problem(n, torch.device(device))
+
+
+@functools.lru_cache(maxsize=1)
+def _spread_near_share(n: int, device: str) -> float:
+    problem = _spread_problem(n, device)
+    tensors = problem.means, problem.variances, problem.indices, problem.excluded
+    return exactness.near_share(*(t.detach().unsqueeze(0) for t in tensors))
+
+
+@functools.lru_cache(maxsize=1)
+def _spread_truth(n: int, setting: Setting) -> tuple[exactness.Named, str] | None:
+    problem = _spread_problem(n, setting.device)
+    exact, name = _exact_engine(len(problem.means) * len(problem.indices), setting)
+    if exact is None:
+        return None
+    with sw.engine("reference"):
+        return exactness.exact_spread(problem, exact), name

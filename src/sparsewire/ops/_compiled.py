@@ -1,0 +1,242 @@
+"""The compiled CPU engine of `spread`: sums over pairs as loops that keep no table.
+
+`torch.compile` makes C++ of two functions, forward and backward, in which every pair is computed
+inside the sums that need it. The second derivative is the chunked engine's.
+"""
+
+import functools
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparsewire.ops._chunked import ChunkedSpread, ChunkedSpreadBackward, Pairs, places
+from sparsewire.ops._engines import has_compiler
+from sparsewire.ops.density import Kind
+
+# Pairs in a call from which compiling, some ten seconds once, is soon made up for.
+WORTHWHILE = 2**22
+
+# Pairs at once. Nothing of this size is kept, unless the compiler should not see how.
+_CHUNK_PAIRS = 2**22
+
+# Sizes the code is laid out for. It must not be those of the first call: code, and with it
+# rounding, would depend on what was called before.
+_HINTS = (1, 1024), (1, 8192)
+
+_MANY = 2**30
+
+Function = Callable[[Tensor, Tensor, Kind], tuple[Tensor, ...]]
+
+
+class CompiledSpread(torch.autograd.Function):
+    """`ChunkedSpread`, compiled; where that fails, `ChunkedSpread`."""
+
+    @classmethod
+    def apply(cls, *inputs: Any) -> Any:
+        """Return the values of the integer tuples alone."""
+        return super().apply(*inputs)[0]
+
+    @staticmethod
+    def forward(
+        means: Tensor,
+        variances: Tensor,
+        values: Tensor,
+        indices: Tensor,
+        excluded: Tensor | None,
+        kind: Kind,
+    ) -> tuple[Tensor, Tensor | None]:
+        out, norms = means.new_zeros(indices.shape[:-1]), means.new_empty(2, *values.shape)
+        columns = _columns(means, indices, excluded)
+        for place in places(*values.shape, indices.shape[-2], _CHUNK_PAIRS):
+            rows = _rows(means[place], variances[place], values[place])
+            found = _call(_forward, rows, columns[:, place[0]], kind)
+            if found is None:
+                inputs = means, variances, values, indices, excluded
+                return ChunkedSpread.forward(*inputs, kind), None
+            out[place[0]] += found[0]
+            norms[:, *place] = found[1]
+        return (out if excluded is None else out.masked_fill(excluded, 0)), norms
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, norms = output
+        if norms is not None:
+            ctx.mark_non_differentiable(norms)
+        ctx.save_for_backward(*inputs[:5], norms)
+        ctx.kind = inputs[5]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        *inputs, norms = ctx.saved_tensors
+        differentiate: Any = CompiledSpreadBackward
+        call = differentiate.apply if torch.is_grad_enabled() else differentiate.forward
+        return (*call(grads[0], *inputs, ctx.kind, norms), None, None, None)
+
+
+class CompiledSpreadBackward(ChunkedSpreadBackward):
+    """`ChunkedSpreadBackward`, compiled, from the norms that the forward pass found."""
+
+    @staticmethod
+    def forward(
+        grad: Tensor,
+        means: Tensor,
+        variances: Tensor,
+        values: Tensor,
+        indices: Tensor,
+        excluded: Tensor | None,
+        kind: Kind,
+        norms: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        inputs = grad, means, variances, values, indices, excluded, kind
+        if norms is None:
+            return ChunkedSpreadBackward.forward(*inputs)
+        grads = torch.empty_like(means), torch.empty_like(variances), torch.empty_like(values)
+        if excluded is not None:
+            grad = grad.masked_fill(excluded, 0)
+        columns = _columns(means, indices, excluded, grad)
+        for place in places(*values.shape, indices.shape[-2], _CHUNK_PAIRS):
+            rows = _rows(means[place], variances[place], values[place], *norms[:, *place])
+            found = _call(_backward, rows, columns[:, place[0]], kind)
+            if found is None:
+                return ChunkedSpreadBackward.forward(*inputs)
+            for total, part in zip(grads, found, strict=True):
+                total[place] = part
+        return grads
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return (*ChunkedSpreadBackward.backward(ctx, *grads), None)
+
+
+def _rows(means: Tensor, variances: Tensor, *others: Tensor) -> Tensor:
+    """Pack what belongs to continuous tuples, (q, c, k): one row of memory for each number."""
+    tuples = means.movedim(-1, 0), variances.reciprocal().movedim(-1, 0)
+    return torch.cat([*tuples, *(t.unsqueeze(0) for t in others)])
+
+
+def _columns(means: Tensor, indices: Tensor, excluded: Tensor | None, *others: Tensor) -> Tensor:
+    """Pack what belongs to integer tuples, (q, c, m)."""
+    points = indices.movedim(-1, 0).to(means.dtype)
+    hidden = torch.zeros_like(points[0]) if excluded is None else excluded.to(means.dtype)
+    return torch.cat([points, *(t.unsqueeze(0) for t in (hidden, *others))])
+
+
+def _unpack(rows: Tensor, columns: Tensor, rank: int, turned: bool = False) -> tuple[Pairs, Any]:
+    """Return the pairs as a (k, m) table, or turned, (m, k), and the other rows and columns."""
+    i, j = (-2, -1) if turned else (-1, -2)
+    tuples = rows.unsqueeze(i).unbind(0)
+    points, (hidden, *others) = columns[:rank].unsqueeze(j).unbind(0), columns[rank:].unsqueeze(j)
+    pairs = Pairs(tuples[:rank], tuples[rank : 2 * rank], points, hidden != 0)
+    return pairs, (*tuples[2 * rank :], *others)
+
+
+def _forward(rows: Tensor, columns: Tensor, kind: Kind) -> tuple[Tensor, ...]:
+    """Return what integer tuples get; of continuous ones, the highest logit and 1 / Σ_j p_ij."""
+    pairs, (values,) = _unpack(rows, columns, kind.rank)
+    distance = pairs.distance()
+    nearest = distance.masked_fill(pairs.hidden, math.inf).amin(-1, keepdim=True)
+    highest = kind.log_density(nearest)
+    total = _exp(pairs.logits(kind, distance) - highest, kind).sum(-1, keepdim=True)
+    # Where all are hidden, there is nothing to divide.
+    scale = total.clamp(min=torch.finfo(total.dtype).tiny).reciprocal()
+    # Turned, the sum over continuous tuples runs along memory too.
+    pairs, _ = _unpack(rows, columns, kind.rank, turned=True)
+    logits = pairs.logits(kind, pairs.distance()) - highest.mT
+    out = (_exp(logits, kind) * (values * scale).mT).sum(-1)
+    return out, torch.stack((highest.squeeze(-1), scale.squeeze(-1)))
+
+
+def _backward(rows: Tensor, columns: Tensor, kind: Kind) -> tuple[Tensor, ...]:
+    """Return the gradients of means, variances and values."""
+    pairs, (values, highest, scale, incoming) = _unpack(rows, columns, kind.rank)
+    distance = pairs.distance()
+    table = _exp(pairs.logits(kind, distance) - highest, kind) * scale
+    return pairs.gradients(kind, table, distance, incoming, values.squeeze(-1))
+
+
+def _exp(x: Tensor, kind: Kind) -> Tensor:
+    """Return exp(x) for x ≤ 0, in plain arithmetic where that is faster.
+
+    A call from inside a loop costs more than exp itself. With x = n log 2 + y, exp(x) = 2^n exp(y):
+    the first factor is put together from its bits, the second is a Taylor polynomial, |y| < 0.35.
+    """
+    if x.dtype != torch.float32 or kind.name != "gaussian":
+        return x.exp()
+    x = x.clamp(min=-88)  # 2^−127 is zero, in these bits
+    n = (x * (1 / math.log(2))).round()
+    coarse = 355 / 512  # of log 2: so few bits that n times it is exact
+    y = x - n * coarse - n * (math.log(2) - coarse)
+    series = y * (1 / math.factorial(7)) + 1 / math.factorial(6)
+    for degree in range(5, -1, -1):
+        series = series * y + 1 / math.factorial(degree)
+    return series * ((n.to(torch.int32) + 127) << 23).view(torch.float32)
+
+
+_broken: set[tuple[Any, ...]] = set()
+
+
+def _call(
+    function: Function, rows: Tensor, columns: Tensor, kind: Kind
+) -> tuple[Tensor, ...] | None:
+    """Call a function, compiled; return None where that cannot be."""
+    key = function, kind.name, kind.rank, len(rows), len(columns), rows.dtype
+    if key in _broken or torch.compiler.is_compiling() or not columns.numel():
+        return None
+    degrees = torch.full((), kind.degrees, dtype=rows.dtype)
+    try:
+        return _compiled(*key)(*_any_size(rows.contiguous(), columns.contiguous()), degrees)
+    except Exception:
+        _broken.add(key)
+        return None
+
+
+@functools.cache
+def _compiled(
+    function: Function, name: str, rank: int, rows: int, columns: int, dtype: torch.dtype
+) -> Callable[..., tuple[Tensor, ...]]:
+    """Trace a function, which leaves tensors alone to compile, and compile it for every size."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def function_of_tensors(rows: Tensor, columns: Tensor, degrees: Tensor) -> tuple[Tensor, ...]:
+        return function(rows, columns, Kind(name, 1.0, rank)._replace(degrees=degrees))
+
+    options = {
+        # Compute again, rather than keep, whatever several sums need.
+        "realize_opcount_threshold": _MANY,
+        "realize_acc_reads_threshold": _MANY,
+        # But share, inside one loop, what needs as many numbers as a pair's weight in the gradient.
+        "realize_reads_threshold": 3 * rank + 5 if rank > 1 else _MANY,
+    }
+    example = [torch.ones(n, 1, 1, dtype=dtype) for n in (rows, columns)]
+    with warnings.catch_warnings(action="ignore"), torch.no_grad():
+        graph = make_fx(function_of_tensors)(*example, torch.ones((), dtype=dtype))
+        compiled: Any = torch.compile(graph, fullgraph=True, options=options)
+        compiled(*_any_size(*example), torch.ones((), dtype=dtype))
+    return compiled
+
+
+def _any_size(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Tell the compiler that contexts, rows and columns may be as many as they like, even one."""
+    from torch._dynamo.decorators import mark_unbacked
+
+    for table, (contexts, length) in zip((rows, columns), _HINTS, strict=True):
+        mark_unbacked(table, 1, hint_override=contexts, shape_id="contexts")
+        mark_unbacked(table, 2, hint_override=length)
+    return rows, columns
+
+
+@functools.cache
+def available() -> bool:
+    """Whether functions can be compiled here: there is a compiler, and it works."""
+    if not has_compiler():
+        return False
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            probe = torch.compile(lambda x: (x + 1, torch.compiler.is_compiling()), fullgraph=True)
+            return probe(torch.ones(2))[1]
+    except Exception:
+        return False
