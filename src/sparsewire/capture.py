@@ -329,6 +329,8 @@ class CapturedStep(Generic[P, R]):
             one.zero_grad(set_to_none=True)  # nothing was computed
             one.state.clear()
             one.state.update(state)
+        if self._home.type != "cuda":
+            return
         with contextlib.suppress(RuntimeError, AttributeError):
             torch.cuda.synchronize(self._home)
             graph.reset()

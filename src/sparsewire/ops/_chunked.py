@@ -188,15 +188,16 @@ def _chunks(
     points = indices.movedim(-1, 0).to(means.dtype).contiguous().unsqueeze(-2)
     hidden = None if excluded is None else excluded.unsqueeze(-2)
     pairs = _CHUNK_PAIRS.get(means.device.type, _CHUNK_PAIRS_ELSEWHERE)
-    for place in places(*values.shape, indices.shape[-2], pairs):
+    for place in places(values, indices.shape[-2], pairs):
         here, _ = place
         near = Pairs((), (), points[:, here].unbind(0), None if hidden is None else hidden[here])
         chunk = _Chunk(here, place, near, values)
         yield chunk.with_tuples(means[place], variances[place], values[place])
 
 
-def places(contexts: int, k: int, m: int, pairs: int) -> Iterator[tuple[slice, slice]]:
+def places(values: Tensor, m: int, pairs: int) -> Iterator[tuple[slice, slice]]:
     """Cut (c, k) rows of m into parts of so many pairs: a few contexts, or part of one."""
+    contexts, k = values.shape
     rows = max(pairs // max(m, 1), 1)
     together, part = max(rows // max(k, 1), 1), max(min(rows, k), 1)
     for start in range(0, contexts, together):

@@ -32,13 +32,17 @@ _MANY = 2**30
 Function = Callable[[Tensor, Tensor, Kind], tuple[Tensor, ...]]
 
 
-class CompiledSpread(torch.autograd.Function):
-    """`ChunkedSpread`, compiled; where that fails, `ChunkedSpread`."""
+class CompiledSpread(ChunkedSpread):
+    """`ChunkedSpread`, compiled; where that fails, `ChunkedSpread` itself."""
 
     @classmethod
     def apply(cls, *inputs: Any) -> Any:
-        """Return the values of the integer tuples alone."""
-        return super().apply(*inputs)[0]
+        """Return the values of the integer tuples."""
+        return _Spread.apply(*inputs)[0]
+
+
+class _Spread(torch.autograd.Function):
+    """Returns, beside the values, norms of the continuous tuples for the backward pass."""
 
     @staticmethod
     def forward(
@@ -48,37 +52,35 @@ class CompiledSpread(torch.autograd.Function):
         indices: Tensor,
         excluded: Tensor | None,
         kind: Kind,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor]:
         out, norms = means.new_zeros(indices.shape[:-1]), means.new_empty(2, *values.shape)
         columns = _columns(means, indices, excluded)
-        for place in places(*values.shape, indices.shape[-2], _CHUNK_PAIRS):
+        for place in places(values, indices.shape[-2], _CHUNK_PAIRS):
             rows = _rows(means[place], variances[place], values[place])
             found = _call(_forward, rows, columns[:, place[0]], kind)
             if found is None:
-                inputs = means, variances, values, indices, excluded
-                return ChunkedSpread.forward(*inputs, kind), None
+                inputs = means, variances, values, indices, excluded, kind
+                return ChunkedSpread.forward(*inputs), means.new_empty(0)
             out[place[0]] += found[0]
             norms[:, *place] = found[1]
         return (out if excluded is None else out.masked_fill(excluded, 0)), norms
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        _, norms = output
-        if norms is not None:
-            ctx.mark_non_differentiable(norms)
-        ctx.save_for_backward(*inputs[:5], norms)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*inputs[:5], output[1])
         ctx.kind = inputs[5]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         *inputs, norms = ctx.saved_tensors
-        differentiate: Any = CompiledSpreadBackward
+        differentiate: Any = _SpreadBackward
         call = differentiate.apply if torch.is_grad_enabled() else differentiate.forward
         return (*call(grads[0], *inputs, ctx.kind, norms), None, None, None)
 
 
-class CompiledSpreadBackward(ChunkedSpreadBackward):
-    """`ChunkedSpreadBackward`, compiled, from the norms that the forward pass found."""
+class _SpreadBackward(torch.autograd.Function):
+    """`ChunkedSpreadBackward`, compiled."""
 
     @staticmethod
     def forward(
@@ -89,23 +91,26 @@ class CompiledSpreadBackward(ChunkedSpreadBackward):
         indices: Tensor,
         excluded: Tensor | None,
         kind: Kind,
-        norms: Tensor | None = None,
+        norms: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        inputs = grad, means, variances, values, indices, excluded, kind
-        if norms is None:
-            return ChunkedSpreadBackward.forward(*inputs)
         grads = torch.empty_like(means), torch.empty_like(variances), torch.empty_like(values)
-        if excluded is not None:
-            grad = grad.masked_fill(excluded, 0)
-        columns = _columns(means, indices, excluded, grad)
-        for place in places(*values.shape, indices.shape[-2], _CHUNK_PAIRS):
-            rows = _rows(means[place], variances[place], values[place], *norms[:, *place])
-            found = _call(_backward, rows, columns[:, place[0]], kind)
+        kept = grad if excluded is None else grad.masked_fill(excluded, 0)
+        columns = _columns(means, indices, excluded, kept)
+        for place in places(values, indices.shape[-2], _CHUNK_PAIRS):
+            found = None
+            if norms.numel():
+                rows = _rows(means[place], variances[place], values[place], *norms[:, *place])
+                found = _call(_backward, rows, columns[:, place[0]], kind)
             if found is None:
+                inputs = grad, means, variances, values, indices, excluded, kind
                 return ChunkedSpreadBackward.forward(*inputs)
             for total, part in zip(grads, found, strict=True):
                 total[place] = part
         return grads
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ChunkedSpreadBackward.setup_context(ctx, inputs, output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
@@ -128,10 +133,9 @@ def _columns(means: Tensor, indices: Tensor, excluded: Tensor | None, *others: T
 def _unpack(rows: Tensor, columns: Tensor, rank: int, turned: bool = False) -> tuple[Pairs, Any]:
     """Return the pairs as a (k, m) table, or turned, (m, k), and the other rows and columns."""
     i, j = (-2, -1) if turned else (-1, -2)
-    tuples = rows.unsqueeze(i).unbind(0)
-    points, (hidden, *others) = columns[:rank].unsqueeze(j).unbind(0), columns[rank:].unsqueeze(j)
-    pairs = Pairs(tuples[:rank], tuples[rank : 2 * rank], points, hidden != 0)
-    return pairs, (*tuples[2 * rank :], *others)
+    tuples, points = rows.unsqueeze(i).unbind(0), columns.unsqueeze(j).unbind(0)
+    pairs = Pairs(tuples[:rank], tuples[rank : 2 * rank], points[:rank], points[rank] != 0)
+    return pairs, (*tuples[2 * rank :], *points[rank + 1 :])
 
 
 def _forward(rows: Tensor, columns: Tensor, kind: Kind) -> tuple[Tensor, ...]:
@@ -190,7 +194,9 @@ def _call(
     try:
         return _compiled(*key)(*_any_size(rows.contiguous(), columns.contiguous()), degrees)
     except Exception:
-        _broken.add(key)
+        # Where even the probe fails, the surroundings forbid compiling, and only for now.
+        if _works():
+            _broken.add(key)
         return None
 
 
@@ -211,7 +217,7 @@ def _compiled(
         # But share, inside one loop, what needs as many numbers as a pair's weight in the gradient.
         "realize_reads_threshold": 3 * rank + 5 if rank > 1 else _MANY,
     }
-    example = [torch.ones(n, 1, 1, dtype=dtype) for n in (rows, columns)]
+    example = [torch.ones(n, 2, 3, dtype=dtype) for n in (rows, columns)]
     with warnings.catch_warnings(action="ignore"), torch.no_grad():
         graph = make_fx(function_of_tensors)(*example, torch.ones((), dtype=dtype))
         compiled: Any = torch.compile(graph, fullgraph=True, options=options)
@@ -232,11 +238,18 @@ def _any_size(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
 @functools.cache
 def available() -> bool:
     """Whether functions can be compiled here: there is a compiler, and it works."""
-    if not has_compiler():
-        return False
+    return has_compiler() and _works()
+
+
+def _works() -> bool:
+    """Whether a tiny function is really compiled, here and now."""
     try:
         with warnings.catch_warnings(action="ignore"):
-            probe = torch.compile(lambda x: (x + 1, torch.compiler.is_compiling()), fullgraph=True)
-            return probe(torch.ones(2))[1]
+            return _probe()(torch.ones(2))[1]
     except Exception:
         return False
+
+
+@functools.cache
+def _probe() -> Callable[[Tensor], Any]:
+    return torch.compile(lambda x: (x + 1, torch.compiler.is_compiling()), fullgraph=True)

@@ -43,6 +43,14 @@ def _operator(
     return getattr(torch.ops.sparsewire, name).default
 
 
+def _last(grad: Tensor) -> bool:
+    """Whether a backward pass is the last: no one will differentiate it, and no one traces it.
+
+    It then calls the kernels themselves, for the way through the operators costs the host time.
+    """
+    return type(grad) is Tensor and not torch.is_grad_enabled()
+
+
 def _second(
     function: Callable[..., Any], inputs: Sequence[Tensor], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
@@ -103,7 +111,8 @@ def _spread_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...])
 def _spread_gradient(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     if grad is None:
         return (None,) * 8
-    return (*spread_backward(grad, *ctx.saved_tensors, *ctx.options), *(None,) * 5)
+    run = _spread_backward if _last(grad) else spread_backward
+    return (*run(grad, *ctx.saved_tensors, *ctx.options), *(None,) * 5)
 
 
 def _spread_backward(
@@ -177,10 +186,13 @@ def _contract_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _contract_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     rows, cols, values, x = ctx.saved_tensors
     to_values = to_x = None
+    last = _last(grad)
     if ctx.needs_input_grad[2]:
-        to_values = dot(rows, cols, grad, x).to(values.dtype)
+        run = contraction.dot if last else dot
+        to_values = run(rows, cols, grad, x).to(values.dtype)
     if ctx.needs_input_grad[3]:
-        to_x = contract(cols, rows, values, grad, x.shape[1]).to(x.dtype)
+        run = contraction.contract if last else contract
+        to_x = run(cols, rows, values, grad, x.shape[1]).to(x.dtype)
     return None, None, to_values, to_x, None
 
 
@@ -261,7 +273,8 @@ def _read_gradient(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | Non
     if grad is None:
         return (None,) * 13
     to_input = bool(ctx.needs_input_grad[3])
-    *grads, to_x = read_backward(grad, *ctx.saved_tensors, *ctx.options, to_input)
+    run = _read_backward if _last(grad) else read_backward
+    *grads, to_x = run(grad, *ctx.saved_tensors, *ctx.options, to_input)
     x = ctx.saved_tensors[3]
     return (*grads, to_x.to(x.dtype) if to_input else None, *(None,) * 9)
 
