@@ -8,7 +8,7 @@ from rows import make_record, make_row
 
 from sparsewire.bench.command import find_places
 from sparsewire.bench.page import page
-from sparsewire.bench.record import read
+from sparsewire.bench.record import Row, read
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,6 +49,19 @@ def test_it_says_where_the_numbers_come_from_and_what_a_ratio_is() -> None:
     assert "2030-01-02T03:04:05+00:00; commit `abc`; torch 2.13." in text
     assert "quick run" not in text
     assert "quick run" in page([make_row(plan="quick")], "results.csv", "growth.png")
+
+
+def test_targets_stand_beside_what_was_measured() -> None:
+    def row(mode: str, ms: float, device: str = "NVIDIA H200") -> Row:
+        counts = {"bytes": 4e6, "exps": 3e7, "flops": 5e8}
+        sizes = {"case": "step", "n": 1024, "batch": 64}
+        return make_row(device=device, mode=mode, ms_forward_backward=ms, **sizes, **counts)
+
+    text = page([row("eager", 3.0), row("captured", 0.3)], "r", "f")
+    found = cells(text, "n = 1,024")
+    assert found[2:] == ["0.5 ms, 64 MiB", "0.3 ms, 5 MiB", "4e+06", "3e+07", "5e+08", "0.5 ms"]
+    assert cells(text, "n = 16,384, all pairs")[2:4] == ["40 ms, 1 GiB", ""]
+    assert "Targets" not in page([row("eager", 3.0, "another machine")], "r", "f")
 
 
 def test_glimpses_are_told_apart_by_their_shape() -> None:

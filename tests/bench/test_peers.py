@@ -13,7 +13,7 @@ from sparsewire.bench.problems import spread_problem
 def test_peer_agrees_with_the_reference_in_every_gradient(name: str, n: int) -> None:
     if name == "keops" and not peers.has_keops():
         pytest.skip("pykeops is not installed")
-    problem = spread_problem(n, torch.device("cpu"))
+    problem = spread_problem(n, (2, 18), torch.device("cpu"))
     leaves = problem.leaves
     out = peers.PEERS[name](*leaves, problem.indices, problem.excluded)
     results = [out.detach(), *torch.autograd.grad(out, leaves, problem.weight)]
@@ -24,7 +24,7 @@ def test_peer_agrees_with_the_reference_in_every_gradient(name: str, n: int) -> 
 
 
 def test_problems_have_repeats_to_leave_out_and_are_the_same_each_time() -> None:
-    first, second = (spread_problem(16, torch.device("cpu")) for _ in range(2))
+    first, second = (spread_problem(16, (2, 18), torch.device("cpu")) for _ in range(2))
     assert first.excluded.any()
     assert torch.equal(first.indices, second.indices)
     assert torch.equal(first.weight, second.weight)

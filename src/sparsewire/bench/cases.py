@@ -19,7 +19,11 @@ FLOOR_VARIANCES = "floor variances"
 GLIMPSES = {"1×32×32": (1, 32, 32), "8×12×12": (8, 12, 12)}
 IMAGE = (1, 100, 100)
 
-LOCAL_SAMPLES, GLOBAL_SAMPLES = 2, 18
+# `spread` with fewer integer tuples, at one size: a peer's usual ground.
+FEW = "spread, few"
+FEW_SIZE = 1024
+
+LOCAL_SAMPLES, GLOBAL_SAMPLES, FEW_GLOBAL_SAMPLES = 2, 18, 2
 GLIMPSE_SAMPLES = (32, 16)
 STEP_BATCH = 64
 GLIMPSE_BATCH, QUICK_GLIMPSE_BATCH = 128, 16
@@ -71,13 +75,20 @@ class Sizes:
         return self.contexts * self.k * self.m
 
 
+def samples_of(case: Case) -> tuple[int, int]:
+    """Return how many tuples are drawn for each: around it, and from everywhere."""
+    if case.case == "glimpse":
+        return GLIMPSE_SAMPLES
+    return LOCAL_SAMPLES, FEW_GLOBAL_SAMPLES if case.case == FEW else GLOBAL_SAMPLES
+
+
 def sizes_of(case: Case) -> Sizes:
     """Return the sizes of a case of `spread`, `step` or `glimpse`."""
     if case.case == "glimpse":
         outs, ins = math.prod(GLIMPSES[case.variant]), math.prod(IMAGE)
         return Sizes(case.batch * outs, 1, 4 + sum(GLIMPSE_SAMPLES), 2, 1, case.batch, ins, outs)
-    n, m = case.n, case.n * (4 + LOCAL_SAMPLES + GLOBAL_SAMPLES)
-    if case.case == "spread":
+    n, m = case.n, case.n * (4 + sum(samples_of(case)))
+    if case.case in ("spread", FEW):
         return Sizes(1, n, m, 2)
     return Sizes(1, n, m, 2, lanes=case.batch, in_size=n, out_size=n, trained=True)
 
@@ -100,6 +111,9 @@ def plan(
         usual = QUICK_SIZES if quick else SPREAD_SIZES[device]
         for n in sorted(sizes or usual):
             cases += _spread(device, quick, n)
+        if not quick and not sizes:
+            cases += [Case(FEW, e, FEW_SIZE) for e in ("reference", "plain", "chunked", OURS)]
+            cases.append(Case(FEW, "keops", FEW_SIZE))
     if "step" in only:
         cases += _steps(device, quick, sorted(sizes))
     if "glimpse" in only:

@@ -16,7 +16,7 @@ from torch import Tensor
 import sparsewire as sw
 from sparsewire import ops
 from sparsewire.bench import ceilings, exactness
-from sparsewire.bench.cases import ALL_PAIRS, OURS, Case, sizes_of
+from sparsewire.bench.cases import ALL_PAIRS, FEW, OURS, Case, samples_of, sizes_of
 from sparsewire.bench.measure import CudaMeter, Measured, Meter, captured, meter_for
 from sparsewire.bench.peers import PEERS
 from sparsewire.bench.problems import (
@@ -89,8 +89,9 @@ def _perform_ceiling(case: Case, setting: Setting, meter: Meter, row: Row) -> No
 
 
 def _perform_spread(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
-    problem = _spread_problem(case.n, setting.device)
-    row["near_pairs"] = round(sizes_of(case).pairs * _spread_near_share(case.n, setting.device))
+    drawn = case.n, samples_of(case)
+    problem = _spread_problem(*drawn, setting.device)
+    row["near_pairs"] = round(sizes_of(case).pairs * _spread_near_share(*drawn, setting.device))
     spread = _spread_engine(case)
 
     def plain_forward() -> Tensor:
@@ -104,7 +105,7 @@ def _perform_spread(case: Case, setting: Setting, meter: Meter, row: Row) -> Non
     with sw.engine("auto"):
         forward, both, capture_mib = _modes(case, meter, plain_forward, plain_both)
         results = exactness.name_results(problem, both())
-        if (truth := _spread_truth(case.n, setting)) is not None:
+        if (truth := _spread_truth(*drawn, setting)) is not None:
             _judge(row, *exactness.relative_error(results, truth[0]), truth[1])
         else:
             add_note(row, "too large to check")
@@ -149,6 +150,7 @@ def _perform_layer(case: Case, setting: Setting, meter: Meter, row: Row) -> None
 _PERFORMERS: dict[str, Callable[[Case, Setting, Meter, Row], None]] = {
     "ceilings": _perform_ceiling,
     "spread": _perform_spread,
+    FEW: _perform_spread,
     "step": _perform_layer,
     "glimpse": _perform_layer,
 }
@@ -269,20 +271,22 @@ def _exact_engine(pairs: int, setting: Setting) -> tuple[Callable[..., Tensor] |
 
 
 @functools.lru_cache(maxsize=1)
-def _spread_problem(n: int, device: str) -> SpreadProblem:
-    return spread_problem(n, torch.device(device))
+def _spread_problem(n: int, samples: tuple[int, int], device: str) -> SpreadProblem:
+    return spread_problem(n, samples, torch.device(device))
 
 
 @functools.lru_cache(maxsize=1)
-def _spread_near_share(n: int, device: str) -> float:
-    problem = _spread_problem(n, device)
+def _spread_near_share(n: int, samples: tuple[int, int], device: str) -> float:
+    problem = _spread_problem(n, samples, device)
     tensors = problem.means, problem.variances, problem.indices, problem.excluded
     return exactness.near_share(*(t.detach().unsqueeze(0) for t in tensors))
 
 
 @functools.lru_cache(maxsize=1)
-def _spread_truth(n: int, setting: Setting) -> tuple[exactness.Named, str] | None:
-    problem = _spread_problem(n, setting.device)
+def _spread_truth(
+    n: int, samples: tuple[int, int], setting: Setting
+) -> tuple[exactness.Named, str] | None:
+    problem = _spread_problem(n, samples, setting.device)
     exact, name = _exact_engine(len(problem.means) * len(problem.indices), setting)
     if exact is None:
         return None

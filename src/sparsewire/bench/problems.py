@@ -13,12 +13,10 @@ from sparsewire import ops
 from sparsewire.bench.cases import (
     ALL_PAIRS,
     FLOOR_VARIANCES,
-    GLIMPSE_SAMPLES,
     GLIMPSES,
-    GLOBAL_SAMPLES,
     IMAGE,
-    LOCAL_SAMPLES,
     Case,
+    samples_of,
 )
 
 # What softplus makes of it vanishes beside the floor of the variances.
@@ -42,14 +40,13 @@ class SpreadProblem:
         return self.means, self.variances, self.values
 
 
-def spread_problem(n: int, device: torch.device) -> SpreadProblem:
+def spread_problem(n: int, samples: tuple[int, int], device: torch.device) -> SpreadProblem:
     """Draw k = n tuples in an n × n matrix, and their integer tuples."""
     generator = torch.Generator().manual_seed(n)
     shape, span = (n, n), max(1, round(math.log2(n)))
     means = ops.bound_means(torch.randn(n, 2, generator=generator), shape)
     variances = ops.bound_variances(torch.randn(n, generator=generator), shape)
     values = torch.randn(n, generator=generator)
-    samples = LOCAL_SAMPLES, GLOBAL_SAMPLES
     indices = ops.sample(means, shape, (span, span), *samples, generator)
     excluded = ops.mark_repeats(indices, shape)
     weight = torch.randn(len(indices), generator=generator)
@@ -100,7 +97,8 @@ def has_tolerance(function: Any) -> bool:
 
 
 def _free_layer(case: Case, device: torch.device) -> LayerProblem:
-    options: dict[str, Any] = {"local_samples": LOCAL_SAMPLES, "global_samples": GLOBAL_SAMPLES}
+    local, everywhere = samples_of(case)
+    options: dict[str, Any] = {"local_samples": local, "global_samples": everywhere}
     note = ""
     if case.variant == ALL_PAIRS:
         if has_tolerance(sw.HyperLayer.__init__):
@@ -118,7 +116,7 @@ def _glimpse(case: Case, device: torch.device) -> LayerProblem:
     shape = GLIMPSES[case.variant]
     template = sw.fan_in(shape, IMAGE)
     template[:, len(shape)] = 0  # the channel
-    local, everywhere = GLIMPSE_SAMPLES
+    local, everywhere = samples_of(case)
     layer = sw.HyperLayer(
         FixedTuples(case.batch, len(template)),
         IMAGE,

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from sparsewire.ops._chunked import ChunkedSpread, ChunkedSpreadBackward, Pairs, places
 from sparsewire.ops._engines import has_compiler
@@ -142,8 +143,8 @@ def _forward(rows: Tensor, columns: Tensor, kind: Kind) -> tuple[Tensor, ...]:
     """Return what integer tuples get; of continuous ones, the highest logit and 1 / Σ_j p_ij."""
     pairs, (values,) = _unpack(rows, columns, kind.rank)
     distance = pairs.distance()
-    nearest = distance.masked_fill(pairs.hidden, math.inf).amin(-1, keepdim=True)
-    highest = kind.log_density(nearest)
+    seen = distance if pairs.hidden is None else distance.masked_fill(pairs.hidden, math.inf)
+    highest = kind.log_density(seen.amin(-1, keepdim=True))
     total = _exp(pairs.logits(kind, distance) - highest, kind).sum(-1, keepdim=True)
     # Where all are hidden, there is nothing to divide.
     scale = total.clamp(min=torch.finfo(total.dtype).tiny).reciprocal()
@@ -188,9 +189,9 @@ def _call(
 ) -> tuple[Tensor, ...] | None:
     """Call a function, compiled; return None where that cannot be."""
     key = function, kind.name, kind.rank, len(rows), len(columns), rows.dtype
-    if key in _broken or torch.compiler.is_compiling() or not columns.numel():
+    if key in _broken or _busy() or not columns.numel():
         return None
-    degrees = torch.full((), kind.degrees, dtype=rows.dtype)
+    degrees = rows.new_full((), kind.degrees)
     try:
         return _compiled(*key)(*_any_size(rows.contiguous(), columns.contiguous()), degrees)
     except Exception:
@@ -198,6 +199,11 @@ def _call(
         if _works():
             _broken.add(key)
         return None
+
+
+def _busy() -> bool:
+    """Whether someone else compiles, traces or counts operations: one step of theirs is enough."""
+    return torch.compiler.is_compiling() or is_in_torch_dispatch_mode()
 
 
 @functools.cache
@@ -210,18 +216,19 @@ def _compiled(
     def function_of_tensors(rows: Tensor, columns: Tensor, degrees: Tensor) -> tuple[Tensor, ...]:
         return function(rows, columns, Kind(name, 1.0, rank)._replace(degrees=degrees))
 
-    options = {
+    options: dict[str, Any] = {
         # Compute again, rather than keep, whatever several sums need.
         "realize_opcount_threshold": _MANY,
         "realize_acc_reads_threshold": _MANY,
         # But share, inside one loop, what needs as many numbers as a pair's weight in the gradient.
         "realize_reads_threshold": 3 * rank + 5 if rank > 1 else _MANY,
     }
-    example = [torch.ones(n, 2, 3, dtype=dtype) for n in (rows, columns)]
-    with warnings.catch_warnings(action="ignore"), torch.no_grad():
-        graph = make_fx(function_of_tensors)(*example, torch.ones((), dtype=dtype))
+    sizes = (rows, 2, 3), (columns, 2, 3), ()
+    example = [torch.ones(size, dtype=dtype, device="cpu") for size in sizes]
+    with warnings.catch_warnings(action="ignore"):
+        graph = make_fx(function_of_tensors)(*example)
         compiled: Any = torch.compile(graph, fullgraph=True, options=options)
-        compiled(*_any_size(*example), torch.ones((), dtype=dtype))
+        compiled(*_any_size(*example[:2]), example[2])
     return compiled
 
 
@@ -235,17 +242,21 @@ def _any_size(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
     return rows, columns
 
 
-@functools.cache
 def available() -> bool:
-    """Whether functions can be compiled here: there is a compiler, and it works."""
-    return has_compiler() and _works()
+    """Whether functions can be compiled here and now: there is a compiler, and it works."""
+    return has_compiler() and not _busy() and _tried()
+
+
+@functools.cache
+def _tried() -> bool:
+    return _works()
 
 
 def _works() -> bool:
-    """Whether a tiny function is really compiled, here and now."""
+    """Whether a tiny function is really compiled."""
     try:
         with warnings.catch_warnings(action="ignore"):
-            return _probe()(torch.ones(2))[1]
+            return _probe()(torch.ones(2, device="cpu"))[1]
     except Exception:
         return False
 
