@@ -115,8 +115,9 @@ def _targets(rows: Sequence[Row]) -> str:
     head = ("work", "the paper's code", "target", "ours", "bytes", "exps", "flops", "floor")
     return (
         "### Targets\n\nWhat was set out to be reached; time and extra memory, captured. The "
-        "paper's code was timed on another H200. Its memory is counted with all it allocates. Bytes, "
-        "exponentials and other operations are what the floor counts.\n\n" + _table(head, lines)
+        "paper's code was timed on another H200. Its memory is counted with all it allocates. "
+        "Bytes, exponentials and other operations are what the floor counts.\n\n"
+        + _table(head, lines)
     )
 
 
