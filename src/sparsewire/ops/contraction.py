@@ -132,7 +132,8 @@ def contract_flat(
     lanes = blocks[1] * blocks[3]
     dtype = working_dtype(torch.promote_types(values.dtype, x.dtype))
     if uses_kernels(x.device) and not deterministic(x.device):
-        rows, cols, values = (t.reshape(wirings, -1) for t in (rows, cols, values.to(dtype)))
+        flat = wirings, rows.shape[-1]
+        rows, cols, values = (t.reshape(flat) for t in (rows, cols, values.to(dtype)))
         y = _contract_fused(rows, cols, values, x.reshape(blocks), out_size)
         return y.reshape(*prefix, *batch, out_size, *feature_shape).to(x.dtype)
     inner = x.to(dtype).reshape(blocks).transpose(1, 2).reshape(wirings * in_size, lanes)

@@ -1,5 +1,6 @@
 """Stage 3, mark repeats: which integer tuples stand in their context already."""
 
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -60,7 +61,8 @@ def mark_repeats(indices: Int[Tensor, "*b m r"], shape: Sequence[int]) -> Bool[T
         from sparsewire.ops._triton import library
 
         *prefix, m, r = indices.shape
-        return library.mark_repeats(indices.reshape(-1, m, r), sizes).view(*prefix, m)
+        contexts = indices.reshape(math.prod(prefix), m, r)
+        return library.mark_repeats(contexts, sizes).view(*prefix, m)
     flat = flat_index(indices, sizes)
     ordered, order = flat.sort(dim=-1, stable=True)
     repeated = torch.zeros_like(flat, dtype=torch.bool)

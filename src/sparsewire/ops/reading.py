@@ -49,7 +49,7 @@ def can_read(
 
 def box_cells(sizes: Sequence[int], region: Sequence[int]) -> int:
     """Return how many tuples lie in the region or just beside it: all those around the mean."""
-    return math.prod(min(span + 2, size) for size, span in zip(sizes, region, strict=True))
+    return math.prod([min(span + 2, size) for size, span in zip(sizes, region, strict=True)])
 
 
 def read(

@@ -4,6 +4,7 @@ Nothing here carries a gradient: the integer tuples are constants of the forward
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,9 +74,10 @@ def sample(
 
         counts = local_samples, global_samples
         seed = draw_seed(means.device, generator)
-        flat = _resolved(means).reshape(-1, len(sizes))
+        flat = _resolved(means).reshape(math.prod(means.shape[:-1]), len(sizes))
         drawn = library.sample(flat, seed, sizes, check_region("region", region, sizes), *counts)
-        return drawn.view(*means.shape[:-1], -1, len(sizes)).flatten(-3, -2)
+        *prefix, k, rank = means.shape
+        return drawn.view(*prefix, k * drawn.shape[1], rank)
     spots = [
         nearest(means, sizes),
         local(means, sizes, region, local_samples, generator),

@@ -57,7 +57,11 @@ def _second(
     """Differentiate a gradient, computed once more in plain PyTorch, from the gradients of it."""
     keep = torch.is_grad_enabled()
     with torch.enable_grad():
-        leaves = [t if keep and t.requires_grad else t.detach().requires_grad_() for t in inputs]
+        # Other names for the inputs: what reaches one of them through another is not counted here.
+        leaves = [
+            t.view_as(t) if keep and t.requires_grad else t.detach().requires_grad_()
+            for t in inputs
+        ]
         outputs = function(*leaves)
         given = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None]
         if not given:

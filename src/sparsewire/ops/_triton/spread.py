@@ -72,7 +72,7 @@ class Plan(NamedTuple):
         """Choose tiles and whether tuples are ordered in space."""
         near = tolerance > 0 and kind.name == "gaussian" and k * m >= NEAR_PAIRS
         # Moments of more axes need more registers; few points need smaller tiles to fill a GPU.
-        rows = min(16 if r <= 3 else 8, triton.next_power_of_2(k))
+        rows = min(16 if r <= 3 else 8, triton.next_power_of_2(max(k, 1)))
         points = min(128 if contexts * m >= 2**17 else 64, max(triton.next_power_of_2(m), 16))
         return cls(contexts, k, m, r, near, rows, points)
 

@@ -79,7 +79,10 @@ def _visit(
     distance = distances(means, precisions, columns, R)
     logit = log_density(distance, LIMIT, STUDENT, POWER)
     if WHAT == "total":
-        return (sums[0] + tl.exp2(logit),)
+        density = tl.exp2(logit)
+        if STUDENT:  # its tails reach even the place of hidden points
+            density = tl.where(columns[0] < HIDDEN / 2, density, 0)
+        return (sums[0] + density,)
     elif WHAT == "largest":
         seen = tl.where(columns[0] < HIDDEN / 2, logit, float("-inf"))
         return (tl.maximum(sums[0], seen),)
