@@ -41,10 +41,8 @@ class ChunkedSpread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        differentiate: Any = ChunkedSpreadBackward
-        # Only a backward pass that will itself be differentiated needs a node in the graph.
-        call = differentiate.apply if torch.is_grad_enabled() else differentiate.forward
-        return (*call(*grads, *ctx.saved_tensors, ctx.kind), None, None, None)
+        found = differentiate(ChunkedSpreadBackward, *grads, *ctx.saved_tensors, ctx.kind)
+        return (*found, None, None, None)
 
 
 class ChunkedSpreadBackward(torch.autograd.Function):
@@ -106,6 +104,11 @@ class ChunkedSpreadBackward(torch.autograd.Function):
         if excluded is not None:
             to_grad = to_grad.masked_fill(excluded, 0)
         return (to_grad, *to_tuples, None, None, None)
+
+
+def differentiate(function: Any, *inputs: Any) -> Any:
+    """Call a backward pass; only one that will be differentiated needs a node in the graph."""
+    return function.apply(*inputs) if torch.is_grad_enabled() else function.forward(*inputs)
 
 
 def _leaf(tensor: Tensor, keep: bool) -> Tensor:

@@ -14,18 +14,25 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from sparsewire.ops._chunked import ChunkedSpread, ChunkedSpreadBackward, Pairs, places
+from sparsewire.ops._chunked import (
+    ChunkedSpread,
+    ChunkedSpreadBackward,
+    Pairs,
+    differentiate,
+    places,
+)
 from sparsewire.ops._engines import has_compiler
 from sparsewire.ops.density import Kind
 
-# Pairs in a call from which compiling, some ten seconds once, is soon made up for.
+# Pairs in a call from which compiling, some twenty seconds once, pays within a thousand steps.
 WORTHWHILE = 2**22
 
-# Pairs at once. Nothing of this size is kept, unless the compiler should not see how.
+# Pairs at once. Nothing of this size is kept, unless an older compiler cannot see how.
 _CHUNK_PAIRS = 2**22
 
-# Sizes the code is laid out for. It must not be those of the first call: code, and with it
-# rounding, would depend on what was called before.
+# Sizes (c, k) and (c, m) that the code is laid out for. Not those of the first call: the code, and
+# with it the rounding, would depend on what was called before. One context, so that threads share
+# its rows.
 _HINTS = (1, 1024), (1, 8192)
 
 _MANY = 2**30
@@ -58,7 +65,7 @@ class _Spread(torch.autograd.Function):
         columns = _columns(means, indices, excluded)
         for place in places(values, indices.shape[-2], _CHUNK_PAIRS):
             rows = _rows(means[place], variances[place], values[place])
-            found = _call(_forward, rows, columns[:, place[0]], kind)
+            found = _run(_forward, rows, columns[:, place[0]], kind)
             if found is None:
                 inputs = means, variances, values, indices, excluded, kind
                 return ChunkedSpread.forward(*inputs), means.new_empty(0)
@@ -74,10 +81,13 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        *inputs, norms = ctx.saved_tensors
-        differentiate: Any = _SpreadBackward
-        call = differentiate.apply if torch.is_grad_enabled() else differentiate.forward
-        return (*call(grads[0], *inputs, ctx.kind, norms), None, None, None)
+        *tensors, norms = ctx.saved_tensors
+        inputs = grads[0], *tensors, ctx.kind
+        if norms.numel():
+            found = differentiate(_SpreadBackward, *inputs, norms)
+        else:
+            found = differentiate(ChunkedSpreadBackward, *inputs)
+        return (*found, None, None, None)
 
 
 class _SpreadBackward(torch.autograd.Function):
@@ -98,10 +108,8 @@ class _SpreadBackward(torch.autograd.Function):
         kept = grad if excluded is None else grad.masked_fill(excluded, 0)
         columns = _columns(means, indices, excluded, kept)
         for place in places(values, indices.shape[-2], _CHUNK_PAIRS):
-            found = None
-            if norms.numel():
-                rows = _rows(means[place], variances[place], values[place], *norms[:, *place])
-                found = _call(_backward, rows, columns[:, place[0]], kind)
+            rows = _rows(means[place], variances[place], values[place], *norms[:, *place])
+            found = _run(_backward, rows, columns[:, place[0]], kind)
             if found is None:
                 inputs = grad, means, variances, values, indices, excluded, kind
                 return ChunkedSpreadBackward.forward(*inputs)
@@ -166,8 +174,9 @@ def _backward(rows: Tensor, columns: Tensor, kind: Kind) -> tuple[Tensor, ...]:
 def _exp(x: Tensor, kind: Kind) -> Tensor:
     """Return exp(x) for x ≤ 0, in plain arithmetic where that is faster.
 
-    A call from inside a loop costs more than exp itself. With x = n log 2 + y, exp(x) = 2^n exp(y):
-    the first factor is put together from its bits, the second is a Taylor polynomial, |y| < 0.35.
+    Calling a function empties the registers of a loop; Student-t loops call the logarithm anyway.
+    With x = n log 2 + y, exp(x) = 2^n exp(y): the first factor is put together from its bits, the
+    second is a Taylor polynomial, |y| < 0.35.
     """
     if x.dtype != torch.float32 or kind.name != "gaussian":
         return x.exp()
@@ -184,7 +193,7 @@ def _exp(x: Tensor, kind: Kind) -> Tensor:
 _broken: set[tuple[Any, ...]] = set()
 
 
-def _call(
+def _run(
     function: Function, rows: Tensor, columns: Tensor, kind: Kind
 ) -> tuple[Tensor, ...] | None:
     """Call a function, compiled; return None where that cannot be."""
@@ -195,9 +204,7 @@ def _call(
     try:
         return _compiled(*key)(*_any_size(rows.contiguous(), columns.contiguous()), degrees)
     except Exception:
-        # Where even the probe fails, the surroundings forbid compiling, and only for now.
-        if _works():
-            _broken.add(key)
+        _broken.add(key)
         return None
 
 
@@ -244,23 +251,15 @@ def _any_size(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
 
 def available() -> bool:
     """Whether functions can be compiled here and now: there is a compiler, and it works."""
-    return has_compiler() and not _busy() and _tried()
+    return has_compiler() and not _busy() and _works()
 
 
 @functools.cache
-def _tried() -> bool:
-    return _works()
-
-
 def _works() -> bool:
-    """Whether a tiny function is really compiled."""
+    """Compile a tiny function, and return whether it really was."""
     try:
         with warnings.catch_warnings(action="ignore"):
-            return _probe()(torch.ones(2, device="cpu"))[1]
+            probe = torch.compile(lambda x: (x + 1, torch.compiler.is_compiling()), fullgraph=True)
+            return probe(torch.ones(2, device="cpu"))[1]
     except Exception:
         return False
-
-
-@functools.cache
-def _probe() -> Callable[[Tensor], Any]:
-    return torch.compile(lambda x: (x + 1, torch.compiler.is_compiling()), fullgraph=True)

@@ -69,6 +69,15 @@ def distances(means, precisions, points, R: tl.constexpr):
 
 
 @triton.jit
+def _visible(density, column, STUDENT: tl.constexpr, HIDDEN: tl.constexpr):
+    """Return zero for hidden points, where a density with heavy tails reaches even their place."""
+    if STUDENT:
+        return tl.where(column < HIDDEN / 2, density, 0)
+    else:
+        return density
+
+
+@triton.jit
 def _visit(
     sums, means, precisions, top, points, grads, place, m,
     R: tl.constexpr, LIMIT: tl.constexpr, STUDENT: tl.constexpr, POWER: tl.constexpr,
@@ -79,10 +88,7 @@ def _visit(
     distance = distances(means, precisions, columns, R)
     logit = log_density(distance, LIMIT, STUDENT, POWER)
     if WHAT == "total":
-        density = tl.exp2(logit)
-        if STUDENT:  # its tails reach even the place of hidden points
-            density = tl.where(columns[0] < HIDDEN / 2, density, 0)
-        return (sums[0] + density,)
+        return (sums[0] + _visible(tl.exp2(logit), columns[0], STUDENT, HIDDEN),)
     elif WHAT == "largest":
         seen = tl.where(columns[0] < HIDDEN / 2, logit, float("-inf"))
         return (tl.maximum(sums[0], seen),)
@@ -91,7 +97,7 @@ def _visit(
     else:
         grad = tl.load(grads + place, mask=place < m, other=0)[None, :]
         grad = tl.where(columns[0] < HIDDEN / 2, grad, 0)
-        weight = tl.exp2(logit - top)
+        weight = _visible(tl.exp2(logit - top), columns[0], STUDENT, HIDDEN)
         added = (sums[0] + weight * grad,)
         weight = tl.where(distance < LIMIT, weight * slope(distance, SCALE, STUDENT, POWER), 0)
         for axis in tl.static_range(R):

@@ -1,0 +1,244 @@
+"""The kernels as operators: what tracing, compiling, autocast and autograd need to know of them."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.helpers import random_indices, seeded
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+import sparsewire as sw
+from sparsewire.ops._triton import library
+from sparsewire.ops._triton import spread as spreading
+
+TUPLES = 3
+
+
+def tuples(*shape: int, device: str) -> list[Tensor]:
+    """Means, variances and values that want gradients; means have this shape."""
+    generator = seeded(0)
+    means, variances = torch.rand(2, *shape, generator=generator)
+    values = torch.randn(shape[:-1], generator=generator)
+    made = means * 4, variances + 0.5, values
+    return [tensor.to(device).requires_grad_() for tensor in made]
+
+
+def wanted(*shape: int, device: str) -> Tensor:
+    return torch.randn(shape, generator=seeded(1)).to(device).requires_grad_()
+
+
+def spread_inputs(device: str, repeats: bool = True) -> list[Any]:
+    indices = random_indices((2,), 5, (5, 5)).to(device)
+    excluded = torch.tensor([[0, 0, 1, 0, 0], [0, 1, 0, 0, 1]], device=device).bool()
+    options = "gaussian", 1.0, 1e-7
+    return [*tuples(2, TUPLES, 2, device=device), indices, excluded if repeats else None, *options]
+
+
+def spread_backward_inputs(device: str) -> list[Any]:
+    inputs = spread_inputs(device)
+    left = [t.detach() for t in library.spread(*inputs)[1:]]
+    return [wanted(2, 5, device=device), *inputs[:5], *left, *inputs[5:]]
+
+
+def contract_inputs(device: str) -> list[Any]:
+    rows, cols = random_indices((2,), 6, (4, 5)).to(device).unbind(-1)
+    return [rows, cols, wanted(2, 6, device=device), wanted(2, 5, 3, device=device), 4]
+
+
+def dot_inputs(device: str) -> list[Any]:
+    rows, cols, _, x, _ = contract_inputs(device)
+    return [rows, cols, wanted(2, 4, 3, device=device), x]
+
+
+def sample_inputs(device: str) -> list[Any]:
+    means = torch.rand(4, 2, generator=seeded(0)).to(device) * 8
+    return [means, torch.tensor([123], device=device), (9, 8), (3, 2), 2, 2]
+
+
+def mark_repeats_inputs(device: str) -> list[Any]:
+    return [random_indices((2,), 7, (3, 3)).to(device), (3, 3)]
+
+
+def read_inputs(device: str) -> list[Any]:
+    x, base = wanted(2, 72, device=device), torch.zeros(TUPLES, dtype=torch.int64, device=device)
+    seed = torch.tensor([123], device=device)
+    options = (8, 1), (9, 8), (3, 2), 2, 2, "gaussian", 1.0
+    return [*tuples(2, TUPLES, 2, device=device), x, base, seed, *options]
+
+
+def read_backward_inputs(device: str, to_input: bool) -> list[Any]:
+    inputs = read_inputs(device)
+    left = [t.detach() for t in library.read(*inputs)[1:]]
+    return [wanted(2, TUPLES, device=device), *inputs[:6], *left, *inputs[6:], to_input]
+
+
+OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
+    "spread": (library.spread, spread_inputs),
+    "spread, none excluded": (library.spread, lambda device: spread_inputs(device, False)),
+    "spread_backward": (library.spread_backward, spread_backward_inputs),
+    "contract": (library.contract, contract_inputs),
+    "dot": (library.dot, dot_inputs),
+    "sample": (library.sample, sample_inputs),
+    "mark_repeats": (library.mark_repeats, mark_repeats_inputs),
+    "read": (library.read, read_inputs),
+    "read_backward": (library.read_backward, lambda device: read_backward_inputs(device, True)),
+    "read_backward, not to x": (
+        library.read_backward,
+        lambda device: read_backward_inputs(device, False),
+    ),
+}
+
+operators = pytest.mark.parametrize("name", OPERATORS)
+
+
+def test_every_operator_is_checked():
+    names = set(library._library._op_defs)  # pyright: ignore[reportAttributeAccessIssue]
+    assert {op.name().removesuffix(".default") for op, _ in OPERATORS.values()} == names
+
+
+@pytest.mark.usefixtures("unchecked")  # symbolic sizes are no integers
+@operators
+def test_operators_keep_the_promises_of_custom_operators(name, device):
+    """Schema, registration of gradients, fake tensors, tracing with open sizes: all its tests."""
+    operator, inputs = OPERATORS[name]
+    torch.library.opcheck(operator, tuple(inputs(device)))
+
+
+def described(outputs: Any) -> list[tuple[Any, ...]]:
+    return [
+        (tuple(t.shape), t.stride() if t.numel() else None, t.dtype, t.device.type)
+        for t in tree_leaves(outputs)
+    ]
+
+
+@pytest.mark.parametrize("near", [False, True])
+@operators
+def test_fake_outputs_look_like_real_ones(name, near, device, monkeypatch):
+    """In near mode too, which leaves more to the backward pass."""
+    if near:
+        monkeypatch.setattr(spreading, "NEAR_PAIRS", 1)
+    operator, make = OPERATORS[name]
+    inputs = tree_map_only(Tensor, torch.Tensor.detach, make(device))
+    with FakeTensorMode() as mode:
+        fake = operator(*tree_map_only(Tensor, mode.from_tensor, inputs))
+    assert described(fake) == described(operator(*inputs))
+
+
+def test_a_trace_with_open_sizes_runs_for_others(device):
+    """Traced once with one size of each, run with another: the same as without the trace."""
+
+    def function(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor) -> Tensor:
+        y = library.contract(rows, cols, values, x, x.shape[1] + 1)
+        return library.dot(cols, rows, x, y)
+
+    def inputs(w: int, m: int, n: int, lanes: int) -> list[Tensor]:
+        rows, cols = random_indices((w,), m, (n + 1, n)).to(device).unbind(-1)
+        values = torch.randn(w, m, generator=seeded(0)).to(device)
+        return [rows, cols, values, torch.randn(w, n, lanes, generator=seeded(1)).to(device)]
+
+    traced = make_fx(function, tracing_mode="symbolic")(*inputs(2, 6, 5, 3))
+    for sizes in [(2, 6, 5, 3), (3, 9, 8, 5)]:
+        there = inputs(*sizes)
+        torch.testing.assert_close(traced(*there), function(*there))
+
+
+# `torch.compile`, in processes of their own: the checks of annotations cannot be compiled.
+
+START = """
+import math, os, sys
+import torch
+from torch import nn
+import sparsewire as sw
+from torch._dynamo.utils import counters
+
+interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+device, backend = ("cpu", "aot_eager") if interpreted else ("cuda", "inductor")
+torch._inductor.config.fallback_random = True  # draw the seeds that are drawn without compiling
+
+class Look(nn.Module):
+    def __init__(self, size, tuples, rank):
+        super().__init__()
+        self.net, self.sizes = nn.Linear(size, tuples * (rank + 2)), (tuples, rank + 2)
+
+    def forward(self, x):
+        return self.net(x.flatten(1)).unflatten(-1, self.sizes)
+
+def check(layer, modes, batches=(2, 3, 5)):
+    layer = layer.to(device)
+    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    for batch in batches:
+        x = torch.randn(batch, *layer.in_shape, device=device)
+        for mode in modes:
+            results = []
+            for each in (layer, compiled):
+                torch.manual_seed(1)
+                with sw.engine("triton"):
+                    y = each(x, mode=mode)
+                    y.square().sum().backward()
+                results.append([y, *(p.grad for p in layer.parameters())])
+                layer.zero_grad()
+            for got, want in zip(*results, strict=True):
+                assert want.abs().sum() > 0
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    # For the first batch, and once more for batches of any size.
+    assert counters["stats"]["unique_graphs"] <= 2 * len(modes), counters["stats"]
+    assert not counters["graph_break"]
+"""
+
+CASES = {
+    "one wiring": "check(sw.SparseLayer((5,), (4,), tuples=6), ('sampled', 'expected'))",
+    "one wiring each": "check(sw.HyperLayer(Look(5, 3, 2), (5,), (4,)), ('sampled',))",
+    "reading": """
+template = sw.fan_in((4,), (3, 4))
+check(sw.HyperLayer(Look(12, 4, 2), (3, 4), (4,), template=template), ("sampled",))
+""",
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_layers_compile_without_graph_breaks(case):
+    script = START + CASES[case]
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+# Autocast.
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the operators know autocast on CUDA")
+@pytest.mark.parametrize("name", ["spread", "contract", "read"])
+def test_autocast_computes_in_float32(name, device):
+    operator, make = OPERATORS[name]
+    inputs = tree_map_only(Tensor, torch.Tensor.detach, make(device))
+
+    def halved(tensor: Tensor) -> Tensor:
+        return tensor.bfloat16() if tensor.is_floating_point() else tensor
+
+    halves = tree_map_only(Tensor, halved, inputs)
+    rounded = tree_map_only(Tensor, lambda t: t.float() if t.is_floating_point() else t, halves)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        got = tree_leaves(operator(*halves))[0]
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, tree_leaves(operator(*rounded))[0])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the operators know autocast on CUDA")
+def test_layers_under_autocast(device):
+    layer = sw.SparseLayer((16,), (16,), tuples=16).to(device)
+    x = torch.randn(4, 16, device=device)
+
+    def run(inputs: Tensor) -> Tensor:
+        return layer(inputs, generator=torch.Generator(device).manual_seed(0))
+
+    plain = run(x)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        torch.testing.assert_close(run(x), plain, rtol=1e-5, atol=1e-6)
+        assert run(x.bfloat16()).dtype == torch.bfloat16
