@@ -1,10 +1,10 @@
 """What the tests of the kernels share: calls on the device, and errors relative to float64."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from tests.helpers import output_and_gradients
+from tests.helpers import output_and_gradients, seeded
 from torch import Tensor
 
 import sparsewire as sw
@@ -13,6 +13,13 @@ import sparsewire as sw
 EXACT = {torch.float32: 4e-6, torch.float64: 1e-12}
 
 dtypes = (torch.float32, torch.float64)
+
+
+def random_tuples(prefix: Sequence[int], count: int, shape: Sequence[int], seed: int = 0) -> Tensor:
+    """Integer tuples inside `shape`, (*prefix, count, rank); columns of one size differ too."""
+    generator = seeded(seed)
+    columns = [torch.randint(n, (*prefix, count), generator=generator) for n in shape]
+    return torch.stack(columns, dim=-1)
 
 
 def cast(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.helpers import random_indices, seeded, seeds, sizes_kept
-from tests.kernels.compare import assert_near, by_kernels, cast, dtypes, exactly
+from tests.helpers import seeded, seeds, sizes_kept
+from tests.kernels.compare import assert_near, by_kernels, cast, dtypes, exactly, random_tuples
 from torch import Tensor
 
 import sparsewire as sw
@@ -36,7 +36,7 @@ def case(
     values = torch.randn(*wirings, m, dtype=torch.float64, generator=seeded(2))
     x_shape = (*wirings, *batch, ins, *features)
     x = torch.randn(x_shape, dtype=torch.float64, generator=seeded(3))
-    indices = random_indices(wirings, m, (outs, ins))
+    indices = random_tuples(wirings, m, (outs, ins))
     return {"values": values, "x": x}, {
         "indices": indices,
         "out_shape": (outs,),
@@ -74,7 +74,7 @@ def test_any_number_of_tuples(m, device):
 
 
 def test_several_axes_in_and_out(device):
-    indices = random_indices((2,), 50, (2, 3, 4, 5))
+    indices = random_tuples((2,), 50, (2, 3, 4, 5))
     values = torch.randn(2, 50, dtype=torch.float64, generator=seeded(0))
     x = torch.randn(2, 3, 4, 5, 2, dtype=torch.float64, generator=seeded(1))
     leaves = {"values": values, "x": x}
@@ -160,7 +160,7 @@ def test_nothing_to_contract(surroundings, m, device):
 )
 def test_any_shape_equals_a_loop(wirings, lanes, sizes, seed, device):
     m, outs, ins = sizes
-    rows, cols = random_indices((wirings,), m, (outs, ins), seed).unbind(-1)
+    rows, cols = random_tuples((wirings,), m, (outs, ins), seed).unbind(-1)
     values = torch.randn(wirings, m, dtype=torch.float64, generator=seeded(seed))
     x = torch.randn(wirings, ins, lanes, dtype=torch.float64, generator=seeded(seed + 1))
     y = torch.zeros(wirings, outs, lanes, dtype=torch.float64)
@@ -196,7 +196,7 @@ def test_derivatives_of_contract(device):
 
 
 def test_derivatives_of_dot(device):
-    rows, cols = random_indices((2,), 3, (2, 2)).to(device).unbind(-1)
+    rows, cols = random_tuples((2,), 3, (2, 2)).to(device).unbind(-1)
     y = torch.randn(2, 2, 2, dtype=torch.float64, generator=seeded(0)).to(device)
     x = torch.randn(2, 2, 2, dtype=torch.float64, generator=seeded(1)).to(device)
     first_and_second(lambda y, x: library.dot(rows, cols, y, x), [y, x])

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import random_indices, seeded
+from tests.helpers import seeded
+from tests.kernels.compare import random_tuples
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -34,7 +35,7 @@ def wanted(*shape: int, device: str) -> Tensor:
 
 
 def spread_inputs(device: str, repeats: bool = True) -> list[Any]:
-    indices = random_indices((2,), 5, (5, 5)).to(device)
+    indices = random_tuples((2,), 5, (5, 5)).to(device)
     excluded = torch.tensor([[0, 0, 1, 0, 0], [0, 1, 0, 0, 1]], device=device).bool()
     options = "gaussian", 1.0, 1e-7
     return [*tuples(2, TUPLES, 2, device=device), indices, excluded if repeats else None, *options]
@@ -47,7 +48,7 @@ def spread_backward_inputs(device: str) -> list[Any]:
 
 
 def contract_inputs(device: str) -> list[Any]:
-    rows, cols = random_indices((2,), 6, (4, 5)).to(device).unbind(-1)
+    rows, cols = random_tuples((2,), 6, (4, 5)).to(device).unbind(-1)
     return [rows, cols, wanted(2, 6, device=device), wanted(2, 5, 3, device=device), 4]
 
 
@@ -62,7 +63,7 @@ def sample_inputs(device: str) -> list[Any]:
 
 
 def mark_repeats_inputs(device: str) -> list[Any]:
-    return [random_indices((2,), 7, (3, 3)).to(device), (3, 3)]
+    return [random_tuples((2,), 7, (3, 3)).to(device), (3, 3)]
 
 
 def read_inputs(device: str) -> list[Any]:
@@ -138,7 +139,7 @@ def test_a_trace_with_open_sizes_runs_for_others(device):
         return library.dot(cols, rows, x, y)
 
     def inputs(w: int, m: int, n: int, lanes: int) -> list[Tensor]:
-        rows, cols = random_indices((w,), m, (n + 1, n)).to(device).unbind(-1)
+        rows, cols = random_tuples((w,), m, (n + 1, n)).to(device).unbind(-1)
         values = torch.randn(w, m, generator=seeded(0)).to(device)
         return [rows, cols, values, torch.randn(w, n, lanes, generator=seeded(1)).to(device)]
 

@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from tests.helpers import random_indices, seeded
+from tests.helpers import seeded
+from tests.kernels.compare import random_tuples
 from torch import Tensor
 
 from sparsewire.ops._triton.order import morton_codes
@@ -28,7 +29,7 @@ def codes(columns: Tensor, largest: int, device: str, excluded: Tensor | None = 
 
 @pytest.mark.parametrize("rank", range(1, 7))
 def test_bits_take_turns(rank, device):
-    indices = random_indices((2,), 150, (1000,) * rank)
+    indices = random_tuples((2,), 150, (1000,) * rank)
     expected = [[interleaved(row) for row in context] for context in indices.tolist()]
     assert codes(indices, 999, device).tolist() == expected
 
@@ -40,7 +41,7 @@ def test_by_hand(device):
 
 @pytest.mark.parametrize(("rank", "bits"), [(1, 40), (2, 40), (2, 62), (3, 21), (6, 20)])
 def test_lowest_bits_are_left_out_where_not_all_fit(rank, bits, device):
-    indices = random_indices((1,), 40, (2**bits - 1,) * rank)
+    indices = random_tuples((1,), 40, (2**bits - 1,) * rank)
     largest = int(indices.max())
     shift = max(largest.bit_length() - min(62 // rank, 31), 0)
     assert shift or rank == 3, "nothing is left out"
@@ -52,7 +53,7 @@ def test_lowest_bits_are_left_out_where_not_all_fit(rank, bits, device):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_a_mean_has_the_code_of_the_tuple_below_it(dtype, device):
-    indices = random_indices((3,), 50, (70, 9, 20))
+    indices = random_tuples((3,), 50, (70, 9, 20))
     means = indices + torch.rand(indices.shape, dtype=dtype, generator=seeded(0)) * 0.99
     assert torch.equal(codes(means, 69, device), codes(indices, 69, device))
 
@@ -64,7 +65,7 @@ def test_means_that_are_nowhere_get_a_valid_code(device):
 
 
 def test_excluded_tuples_come_last(device):
-    indices = random_indices((2,), 30, (2**20, 2**20))
+    indices = random_tuples((2,), 30, (2**20, 2**20))
     excluded = torch.rand(2, 30, generator=seeded(0)) < 0.5
     found = codes(indices, 2**20 - 1, device, excluded)
     assert (found[excluded] == LAST).all()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import assert_same, output_and_gradients, random_indices, seeded, sizes_kept
+from tests.helpers import assert_same, output_and_gradients, seeded, sizes_kept
 from tests.kernels.compare import (
     assert_near,
     assert_within,
@@ -15,6 +15,7 @@ from tests.kernels.compare import (
     dtypes,
     exactly,
     moved,
+    random_tuples,
 )
 from torch import Tensor
 
@@ -38,7 +39,7 @@ def case(
     means, variances = torch.rand(2, *prefix, k, r, dtype=torch.float64, generator=generator)
     values = torch.randn(*prefix, k, dtype=torch.float64, generator=generator)
     leaves = {"means": means * 8, "variances": variances * 4 + 0.1, "values": values}
-    indices = random_indices(prefix, m, (9,) * r)
+    indices = random_tuples(prefix, m, (9,) * r)
     excluded = mark_repeats(indices, (9,) * r) if repeats and m else None
     return leaves, {"indices": indices, "excluded": excluded, **options}
 
@@ -374,7 +375,7 @@ def scattered(prefix: tuple[int, ...], k: int, m: int, r: int, size: int = 100) 
     leaves, _ = case(prefix, k, m, r)
     leaves["means"] *= size / 8
     leaves["variances"] *= 0.5
-    indices = random_indices(prefix, m, (size,) * r)
+    indices = random_tuples(prefix, m, (size,) * r)
     indices[..., : 2 * k, :] = leaves["means"].repeat_interleave(2, -2).long()[..., :m, :]
     indices[..., 1 : 2 * k : 2, 0] += 1
     return leaves, {"indices": indices, "excluded": mark_repeats(indices, (size + 1,) * r)}
@@ -426,6 +427,17 @@ def test_nor_do_many_tuples_of_all_kinds(tolerance, device):
     total = leaves["values"].sum()
     assert (1 - tolerance) * total <= got.sum() <= total / (1 - tolerance)
     assert 1e-9 < (got - exact).abs().sum() <= 2 * tolerance / (1 - tolerance) * total
+
+
+@in_near_mode
+def test_the_row_with_the_smallest_normaliser_decides_for_its_tile(device):
+    """One row has all its points beside it. The other, in the same tile, has them on two sides."""
+    indices = torch.tensor([[0], [20]]).repeat_interleave(64, 0)
+    numbers = {"means": [[0.0], [10.0]], "variances": [[1.0], [25.0]], "values": [1.0, 10.0]}
+    leaves = {name: torch.tensor(t, dtype=torch.float64) for name, t in numbers.items()}
+    got = by_kernels(spread, leaves, device, indices=indices, tolerance=0.5)["output"]
+    want = torch.tensor([(1 + 5) / 64, 5 / 64], dtype=torch.float64).repeat_interleave(64)
+    torch.testing.assert_close(got, want)
 
 
 def two_clusters() -> Case:

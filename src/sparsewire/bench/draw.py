@@ -43,7 +43,7 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
     if not panels:
         return False
     figure, axes = plt.subplots(
-        len(panels), 2, figsize=(12, 4.4 * len(panels)), layout="constrained", squeeze=False
+        len(panels), 2, figsize=(15, 4.4 * len(panels)), layout="constrained", squeeze=False
     )
     for (device, case, found), pair in zip(panels, axes, strict=True):
         for (column, unit), axis in zip(COLUMNS.items(), pair, strict=True):
@@ -67,7 +67,7 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
             axis.set_title(f"{TITLES[case]}\n{device}", fontsize=10)
             axis.grid(True, which="major", alpha=0.3)
             if axis.lines:
-                axis.legend(fontsize=8)
+                axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
