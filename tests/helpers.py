@@ -25,7 +25,10 @@ def random_indices(
     prefix: Sequence[int], count: int, shape: Sequence[int], seed: int = 0
 ) -> Tensor:
     """Integer tuples inside `shape`, repeats likely, of shape (*prefix, count, rank)."""
-    columns = [torch.randint(n, (*prefix, count), generator=seeded(seed + n)) for n in shape]
+    columns = [
+        torch.randint(n, (*prefix, count), generator=seeded(seed + n + 1000 * axis))
+        for axis, n in enumerate(shape)
+    ]
     return torch.stack(columns, dim=-1) if columns else torch.zeros(*prefix, count, 0).long()
 
 

@@ -109,7 +109,7 @@ def pretend_run(
     return main(["bench", *usual, str(tmp_path / "r.csv"), *words])
 
 
-TIMES = {"reference": 3.0, "plain": 2.0, "chunked": 2.0, "auto": 1.0, "keops": 9.0}
+TIMES = {"reference": 3.0, "plain": 2.0, "chunked": 2.0, "compiled": 1.0, "auto": 1.0, "keops": 9.0}
 
 
 def test_an_interrupt_keeps_the_rows_so_far(
@@ -125,7 +125,7 @@ def test_an_interrupt_keeps_the_rows_so_far(
     assert pretend_run(monkeypatch, tmp_path, TIMES) == 130
     assert [row["engine"] for row in read(tmp_path / "r.csv")] == [*RATES, "reference", "plain"]
     out, err = capsys.readouterr()
-    assert "interrupted: 5 of 8 rows are kept" in err
+    assert "interrupted: 5 of 9 rows are kept" in err
     assert f"record: {tmp_path / 'r.csv'}" in out
 
 

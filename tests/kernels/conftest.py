@@ -12,8 +12,13 @@ import torch
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
 
-# What the interpreter's NumPy says of lanes that a mask throws away.
-HARMLESS = ("overflow", "invalid value", "divide by zero")
+# What the interpreter's NumPy says of lanes that a mask throws away, and of NaN that are wanted.
+HARMLESS = (
+    "overflow encountered in",
+    "invalid value encountered in",
+    "divide by zero encountered in",
+    "All-NaN slice encountered",
+)
 
 
 def _why_not() -> str | None:
@@ -51,7 +56,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if INTERPRETED:
         for what in HARMLESS:
             where = "triton.runtime.interpreter"
-            ignored = f"ignore:{what} encountered in:RuntimeWarning:{where}"
+            ignored = f"ignore:{what}:RuntimeWarning:{where}"
             item.add_marker(pytest.mark.filterwarnings(ignored))
 
 

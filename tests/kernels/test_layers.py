@@ -1,22 +1,34 @@
 """Layers on the kernels: the numbers of plain PyTorch, and those of the stages one by one."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
 import torch
 from tests.helpers import seeded
 from tests.kernels.compare import assert_near
-from tests.layers.dense import Look
 from tests.test_cuda import layers
-from torch import Tensor
+from torch import Tensor, nn
 
 import sparsewire as sw
 from sparsewire.layers import hyper
 from sparsewire.ops import mark_repeats, spread_reference
 
 NUMBERS = range(len(layers()))
+
+
+class Look(nn.Module):
+    """A source that reads the input: raw numbers (*b, k, r + 2) for each instance."""
+
+    def __init__(self, in_shape: Sequence[int], tuples: int, rank: int) -> None:
+        super().__init__()
+        self.dims, self.sizes = len(in_shape), (tuples, rank + 2)
+        self.net = nn.Linear(math.prod(in_shape), math.prod(self.sizes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x.flatten(-self.dims)).unflatten(-1, self.sizes)
+
 
 every_layer = pytest.mark.parametrize("number", NUMBERS)
 

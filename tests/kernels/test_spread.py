@@ -553,10 +553,12 @@ def test_absurd_numbers_in_near_mode(dtype, device):
 
 
 @in_near_mode
+@pytest.mark.parametrize("k", [21, 1])
 @pytest.mark.parametrize("bad", ["means", "variances", "values"])
-def test_nan_shows_in_near_mode(bad, device):
-    leaves, fixed = scattered((2,), 21, 139, 2)
-    leaves[bad].view(2, 21, -1)[1, 4, 0] = math.nan
+def test_nan_shows_in_near_mode(bad, k, device):
+    """Among other rows, and where the whole tile is not a number."""
+    leaves, fixed = scattered((2,), k, 139, 2)
+    leaves[bad].view(2, k, -1)[1, k // 5, 0] = math.nan
     got = by_kernels(spread, leaves, device, **fixed)["output"]
     assert got[1].isnan().any()
     assert got[0].isfinite().all()

@@ -299,5 +299,5 @@ _compiled.CompiledSpread.apply(*inputs).sum().backward()
 
 
 def test_worthwhile_is_within_reach():
-    assert _chunked._CHUNK_PAIRS["cpu"] < _compiled.WORTHWHILE <= 2**23
+    assert _chunked._CHUNK_PAIRS["cpu"] < _compiled.WORTHWHILE <= 2**26
     assert issubclass(CompiledSpread, ChunkedSpread)

@@ -10,7 +10,7 @@ CEILINGS = ("copy", "exp", "matmul float32", "matmul bfloat16")
 
 # Ours is what a user gets without asking; the others of this library can be chosen.
 OURS = "auto"
-OWN_ENGINES = (OURS, "reference", "chunked")
+OWN_ENGINES = (OURS, "reference", "chunked", "compiled")
 # Engines that keep tables of all pairs.
 TABLE_ENGINES = ("reference", "plain")
 
@@ -112,7 +112,8 @@ def plan(
         for n in sorted(sizes or usual):
             cases += _spread(device, quick, n)
         if not quick and not sizes:
-            cases += [Case(FEW, e, FEW_SIZE) for e in ("reference", "plain", "chunked", OURS)]
+            engines = ("reference", "plain", *_cpu(device, quick), OURS)
+            cases += [Case(FEW, engine, FEW_SIZE) for engine in engines]
             cases.append(Case(FEW, "keops", FEW_SIZE))
     if "step" in only:
         cases += _steps(device, quick, sorted(sizes))
@@ -128,10 +129,15 @@ def _ceilings(device: str) -> Iterator[Case]:
             yield Case("ceilings", name)
 
 
+def _cpu(device: str, quick: bool) -> tuple[str, ...]:
+    """Return the engines in chunks; compiling takes too long for a quick run."""
+    return ("chunked",) if device == "cuda" or quick else ("chunked", "compiled")
+
+
 def _spread(device: str, quick: bool, n: int) -> Iterator[Case]:
     modes = ("eager", "captured") if device == "cuda" else ("eager",)
     for mode in modes:
-        for engine in ("reference", "plain", "chunked", OURS):
+        for engine in ("reference", "plain", *_cpu(device, quick), OURS):
             yield Case("spread", engine, n, mode=mode)
         if device == "cuda":  # only the kernels leave pairs out
             yield Case("spread", OURS, n, ALL_PAIRS, mode)
@@ -148,7 +154,8 @@ def _steps(device: str, quick: bool, sizes: Sequence[int]) -> Iterator[Case]:
         narrow, every = [n for n in sizes if n > _LARGEST_WIDE], ()
     for n in wide:
         yield Case("step", "reference", n, batch=STEP_BATCH)
-        yield Case("step", "chunked", n, batch=STEP_BATCH)
+        for engine in _cpu(device, quick):
+            yield Case("step", engine, n, batch=STEP_BATCH)
         yield from _modes(device, "step", n, "", STEP_BATCH)
     for n in every:
         yield from _modes(device, "step", n, ALL_PAIRS, STEP_BATCH)

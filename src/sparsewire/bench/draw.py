@@ -17,6 +17,7 @@ _COLOURS = {
     "reference": "tab:blue",
     "plain": "tab:orange",
     "chunked": "tab:green",
+    "compiled": "tab:olive",
     "keops": "tab:purple",
 }
 _LINES = {"eager": "-", "captured": "--"}

@@ -15,6 +15,7 @@ LABELS = {
     OURS: "ours",
     "reference": "reference",
     "chunked": "chunked",
+    "compiled": "compiled",
     "plain": "plain PyTorch",
     "keops": "KeOps",
 }

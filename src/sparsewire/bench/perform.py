@@ -163,6 +163,7 @@ def _spread_engine(case: Case) -> Callable[..., Tensor]:
         OURS: ops.spread,
         "reference": ops.spread_reference,
         "chunked": ops.spread_chunked,
+        "compiled": ops.spread_compiled,
     }
     if case.variant == ALL_PAIRS:
         return functools.partial(ops.spread, tolerance=0.0)

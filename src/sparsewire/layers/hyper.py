@@ -287,9 +287,8 @@ class HyperLayer(nn.Module):
         ):
             return None
         space, device = self.layout.space(shapes), wiring.values.device
-        if not can_read(
-            device, space, self._spans("region", self.region, space), self.global_samples
-        ):
+        region = self._spans("region", self.region, space)
+        if not can_read(device, math.prod(shapes.ins), space, region, self.global_samples):
             return None
         return self.layout.reading(shapes, device)
 

@@ -24,8 +24,10 @@ from sparsewire.ops._chunked import (
 from sparsewire.ops._engines import has_compiler
 from sparsewire.ops.density import Kind
 
-# Pairs in a call from which compiling, some twenty seconds once, pays within a thousand steps.
-WORTHWHILE = 2**22
+# Pairs in a call from which `spread` compiles without being asked. The first call then waits some
+# twenty seconds and the process grows by a few hundred MiB, which a call this large, a second long
+# in plain chunks, soon makes up for; a smaller one should not surprise anyone who calls it once.
+WORTHWHILE = 2**26
 
 # Pairs at once. Nothing of this size is kept, unless an older compiler cannot see how.
 _CHUNK_PAIRS = 2**22

@@ -35,13 +35,17 @@ class Where(NamedTuple):
 
 
 def can_read(
-    device: torch.device, sizes: Sequence[int], region: Sequence[int], global_samples: int
+    device: torch.device,
+    in_size: int,
+    sizes: Sequence[int],
+    region: Sequence[int],
+    global_samples: int,
 ) -> bool:
-    """Whether the fused kernel takes such contexts."""
+    """Whether the fused kernel takes such contexts, reading from an input of this size."""
     return (
         uses_kernels(device)
         and not deterministic(device)
-        and math.prod(sizes) < 2**31
+        and max(in_size, math.prod(sizes)) < 2**31
         and box_cells(sizes, region) <= _LARGEST_BOX
         and global_samples <= _LARGEST_GLOBAL
     )

@@ -124,7 +124,9 @@ def settle(
     if NEAR:
         source = tl.load(order + context * k + place, mask=live, other=0)
         # From here on a pair matters if it is a fair part of what its row deals out.
-        normaliser = tl.where(live, tl.log2(total) + top, 0)
+        normaliser = tl.log2(total) + top
+        normaliser = tl.where(normaliser == normaliser, normaliser, float("-inf"))
+        normaliser = tl.where(live, normaliser, 0)
         tl.store(row_box + 3 * R * row_width, tl.min(normaliser, 0) + share)
     value = tl.load(values + context * k + source, mask=live, other=0)
     part_of_one = tl.where(total == 0, 0, 1 / tl.where(total == 0, 1, total))

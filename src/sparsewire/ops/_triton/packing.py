@@ -43,6 +43,12 @@ def pack_points(
 
 
 @triton.jit
+def _or(number, otherwise):
+    """Put a number where there is none: boxes with NaN are near everything, so that it shows."""
+    return tl.where(number == number, number, otherwise)
+
+
+@triton.jit
 def pack_rows(
     means,
     variances,
@@ -87,12 +93,20 @@ def pack_rows(
             step = tl.load(points + (context * R + axis) * m + seed, mask=live, other=0) - mean
             distance += step * step * precision
             box = boxes + context * (3 * R + 1) * width + tile
-            tl.store(box + axis * width, tl.min(tl.where(live, mean, FARTHEST), 0))
-            tl.store(box + (R + axis) * width, tl.min(tl.where(live, -mean, FARTHEST), 0))
-            tl.store(box + (2 * R + axis) * width, tl.min(tl.where(live, precision, LIMIT), 0))
+            tl.store(
+                box + axis * width, tl.min(tl.where(live, _or(mean, float("-inf")), FARTHEST), 0)
+            )
+            tl.store(
+                box + (R + axis) * width,
+                tl.min(tl.where(live, _or(-mean, float("-inf")), FARTHEST), 0),
+            )
+            tl.store(
+                box + (2 * R + axis) * width, tl.min(tl.where(live, _or(precision, 0), LIMIT), 0)
+            )
     if NEAR:
         # No row has a normaliser below the density at one of its points.
-        best = tl.min(tl.where(live, log_density(distance, LIMIT, STUDENT, POWER), 0), 0)
+        logit = _or(log_density(distance, LIMIT, STUDENT, POWER), float("-inf"))
+        best = tl.min(tl.where(live, logit, 0), 0)
         tl.store(boxes + (context * (3 * R + 1) + 3 * R) * width + tile, best + share)
 
 
