@@ -7,6 +7,9 @@ import jaxtyping
 
 SOURCE = Path(__file__).parent / "src"
 
+# No examples to run there, and Triton, which these files import, is an extra.
+collect_ignore_glob = ["src/sparsewire/ops/_triton/*"]
+
 
 def checked_modules() -> list[str]:
     """All modules of the library but the kernels: Triton compiles their source as it stands."""
