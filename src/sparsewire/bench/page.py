@@ -116,7 +116,7 @@ def _targets(rows: Sequence[Row]) -> str:
     head = (*head, "floor", "near floor")
     return (
         "### Targets\n\nWhat was set out to be reached; time and extra memory, captured. The "
-        "paper's code was timed on another H200. Its memory is counted with all it allocates. "
+        "paper's code was timed earlier, on an H200, in no run of this record. "
         "Bytes, exponentials and other operations are what the floor counts.\n\n"
         + _table(head, lines)
     )

@@ -20,7 +20,7 @@ class Target(NamedTuple):
     variant: str
     ms: float
     mib: float | None
-    before: str  # what the code published with the paper takes
+    before: str  # what the code published with the paper took, timed before this record began
 
 
 TARGETS = (
