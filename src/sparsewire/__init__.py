@@ -16,6 +16,7 @@ from sparsewire.layers.sources import (
 from sparsewire.layers.sparse import SparseLayer
 from sparsewire.layers.wiring import Draw, Wiring
 from sparsewire.ops import engine
+from sparsewire.rewire import Rewire
 
 __all__ = [
     "Banded",
@@ -29,6 +30,7 @@ __all__ = [
     "Layout",
     "LowerTriangular",
     "Placed",
+    "Rewire",
     "Shapes",
     "SparseLayer",
     "Template",

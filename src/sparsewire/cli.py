@@ -19,7 +19,15 @@ class Command(NamedTuple):
     packages: tuple[str, ...] = ()
 
 
+_EXPERIMENTS = ("lightning_fabric", "matplotlib", "tensorboard", "tqdm", "tyro")
+
 COMMANDS = {
+    "identity": Command(
+        "sparsewire.experiments.identity",
+        "learn identity matrices, permutations and bands from random vectors",
+        "experiments",
+        _EXPERIMENTS,
+    ),
     "bench": Command(
         "sparsewire.bench.command",
         "measure this machine's ceilings, every engine, peers and whole training steps",

@@ -12,7 +12,7 @@ from rows import RATES, make_record
 from test_runner import Pretender
 
 import sparsewire.bench.command as command
-from sparsewire.bench import machine
+from sparsewire import machine
 from sparsewire.bench.record import COLUMNS, append, read
 from sparsewire.cli import main
 

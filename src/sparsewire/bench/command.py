@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparsewire.bench import growth, machine, record
+from sparsewire import machine
+from sparsewire.bench import growth, record
 from sparsewire.bench.cases import GROUPS, OWN_ENGINES, plan
 from sparsewire.bench.page import page
 from sparsewire.bench.perform import Setting

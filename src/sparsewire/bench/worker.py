@@ -110,7 +110,8 @@ def serve(questions: IO[str], answers: IO[str]) -> None:
 def _about(setting: Setting) -> dict[str, Any]:
     import torch
 
-    from sparsewire.bench import machine, peers
+    from sparsewire import machine
+    from sparsewire.bench import peers
 
     if setting.threads is not None:
         torch.set_num_threads(setting.threads)

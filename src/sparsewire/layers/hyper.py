@@ -95,6 +95,8 @@ class HyperLayer(nn.Module):
     """
 
     value_of: Tensor | None
+    #: Is told of every draw of a pass in training, before it is used; see `sparsewire.Rewire`.
+    watch: Callable[[Draw], None] | None = None
 
     def __init__(
         self,
@@ -187,6 +189,7 @@ class HyperLayer(nn.Module):
         if mode == "sampled" and (reading := self._reading(wiring, shapes)) is not None:
             return self._read(reading, wiring, x, shapes, generator)
         draw = self._draw(wiring, shapes, mode, generator)
+        self._tell(draw, mode)
         return self._contract(self.layout.place(*draw, shapes), x, shapes)
 
     def wiring(self, x: Float[Tensor, "*x"] | None = None) -> Wiring:
@@ -274,6 +277,10 @@ class HyperLayer(nn.Module):
         options = self.density, self.degrees, self.tolerance
         return Draw(indices, spread(means, variances, values, indices, excluded, *options))
 
+    def _tell(self, draw: Draw, mode: Mode) -> None:
+        if self.watch is not None and mode == "sampled" and draw.values.requires_grad:
+            self.watch(draw)
+
     def _reading(self, wiring: Wiring, shapes: Shapes) -> Reading | None:
         """Return where tuples read, if every instance has its wiring and every tuple its context.
 
@@ -343,6 +350,7 @@ class HyperLayer(nn.Module):
             grouped = torch.cat([x[:split].view(larger, each + 1, *inner), grouped])
         wiring = Wiring(*(t.expand(groups, *t.shape) for t in wiring))
         draw = self._draw(wiring, shapes, "sampled", generator)
+        self._tell(draw, "sampled")
         y = self._contract(self.layout.place(*draw, shapes), grouped, shapes)
         y = torch.cat([y[:larger].flatten(0, 1), y[larger:, :each].flatten(0, 1)])
         return y.reshape((*batch, *y.shape[1:]))

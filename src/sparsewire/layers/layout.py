@@ -23,7 +23,7 @@ from sparsewire.ops._checks import (
 )
 from sparsewire.ops.duplicates import flat_columns
 from sparsewire.ops.reading import Where
-from sparsewire.ops.tuples import Edge, check_resolution
+from sparsewire.ops.tuples import Edge, check_resolution, unbound_fractions
 
 
 class Shapes(NamedTuple):
@@ -48,12 +48,19 @@ class Reading(NamedTuple):
     rows: Int[Tensor, " k"] | None
 
 
+# How near to the first and last index of an axis a mean is put: edges have no gradient right there.
+_MARGIN = 0.02
+
+
 class Layout:
     """The plain layout: every column of W is learned, and every index is allowed.
 
     Subclass it to constrain a layer in another way: `space` and `place` are what most layouts
     change. Shapes are arguments, since the input's sizes may change from call to call.
     """
+
+    #: Whether every tuple may go to every allowed place.
+    roaming = True
 
     def space(self, shapes: Shapes) -> tuple[int, ...]:
         """Return the sizes of the learned columns; refuse shapes that do not fit the layout."""
@@ -71,6 +78,13 @@ class Layout:
     ) -> Float[Tensor, "*b r"]:
         """Bound raw tuples to means inside the allowed part of the learned space."""
         return bound_means(raw, self.space(shapes), edge)
+
+    def unbound(
+        self, indices: Int[Tensor, "*b r"], shapes: Shapes, edge: Edge
+    ) -> Float[Tensor, "*b r"]:
+        """Return raw tuples in float64 whose means are these allowed indices, or next to them."""
+        last = [n - 1 for n in self.space(shapes)]
+        return unbound_fractions(_along(indices.double(), 0.0, indices.new_tensor(last)), edge)
 
     def allowed(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Bool[Tensor, "*b"] | None:
         """Return which integer tuples may get a share; None where all may."""
@@ -100,6 +114,7 @@ class Template(Layout, nn.Module):
     Tuples of one context have the same fixed columns, so that a value never leaves its template.
     """
 
+    roaming = False
     table: Tensor
 
     def __init__(self, table: Int[Tensor, "k r"]) -> None:
@@ -241,6 +256,16 @@ class _IntervalLayout(Layout):
         low, high = self.limits(row, shapes)
         return torch.stack([row, low + across * (high - low)], dim=-1)
 
+    def unbound(
+        self, indices: Int[Tensor, "*b r"], shapes: Shapes, edge: Edge
+    ) -> Float[Tensor, "*b r"]:
+        """Take the second column's position between the limits of its row."""
+        row, place = indices.double().unbind(-1)
+        along = _along(row, 0.0, row.new_tensor(shapes.outs[0] - 1))
+        # The limits of the row that the mean will have, which differs a little at the edges.
+        across = _along(place, *self.limits(along * (shapes.outs[0] - 1), shapes))
+        return unbound_fractions(torch.stack([along, across], dim=-1), edge)
+
     def allowed(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Bool[Tensor, "*b"]:
         """Return which tuples lie between the limits of their row."""
         row, place = indices.unbind(-1)
@@ -303,6 +328,8 @@ class BandedLayout(_IntervalLayout):
 
 class BlockDiagonalLayout(Layout):
     """W is zero outside of `blocks` equal blocks on its diagonal; tuples stay in their block."""
+
+    roaming = False
 
     def __init__(self, blocks: int, tuples: int) -> None:
         self.blocks = check_count("blocks", blocks, least=1)
@@ -405,6 +432,13 @@ class ConvolutionLayout(Layout):
         cols = flat_columns(sources, shapes.ins)
         repeated = values.unsqueeze(-1) * inside
         return Placed(rows.flatten(-3), cols.flatten(-3), repeated.flatten(-3))
+
+
+def _along(place: Tensor, low: Tensor | float, high: Tensor) -> Tensor:
+    """Return where a place lies between two others, as a share of the way, a little inside."""
+    length = (high - low).clamp(min=1)
+    margin = (_MARGIN / length).clamp(max=0.5)
+    return ((place - low) / length).clamp(margin, 1 - margin)
 
 
 def _check_matrix(name: str, shapes: Shapes) -> tuple[int, int]:

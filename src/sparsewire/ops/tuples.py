@@ -49,6 +49,18 @@ def fractions(raw: Float[Tensor, "*b"], edge: Edge = "sigmoid") -> Float[Tensor,
     return raw - raw.detach().floor()
 
 
+def unbound_fractions(position: Float[Tensor, "*b"], edge: Edge = "sigmoid") -> Float[Tensor, "*b"]:
+    """Return numbers that `fractions` maps to these positions, which lie inside (0, 1).
+
+    Examples:
+        >>> unbound_fractions(torch.tensor([0.25, 0.5]), edge="sigmoid")
+        tensor([-1.0986,  0.0000])
+    """
+    check_floating("position", position)
+    check_choice("edge", edge, EDGES)
+    return torch.logit(position) if edge == "sigmoid" else position
+
+
 def bound_means(
     raw: Float[Tensor, "*b r"], shape: Sequence[int], edge: Edge = "sigmoid"
 ) -> Float[Tensor, "*b r"]:

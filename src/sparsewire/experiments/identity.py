@@ -1,0 +1,243 @@
+"""Learning the identity matrix from random vectors: section 3.1 of the paper, and beyond it."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import mse_loss
+
+from sparsewire.layers.sparse import SparseLayer
+from sparsewire.models import ReinforceLayer
+from sparsewire.ops import flat_index, rounded
+from sparsewire.ops._checks import check_count
+from sparsewire.ops.contraction import contract_flat
+from sparsewire.rewire import Rewire
+from sparsewire.training.command import run_command
+from sparsewire.training.options import Experiment
+from sparsewire.training.trial import Share, Trial, generator
+
+Method = Literal["sparse", "reinforce", "rewire"]
+Target = Literal["identity", "permutation", "band"]
+Values = Literal["fixed", "ones", "normal"]
+
+# By size, from the paper's appendix and its figure: (a_l, a_g), and steps.
+PAPER_SAMPLES = {8: (1, 2), 16: (2, 2), 32: (2, 8), 64: (2, 10)}
+PAPER_STEPS = {8: 10_000, 16: 20_000, 32: 40_000, 64: 60_000}
+REWIRE_STEPS = 6_000
+# The learning rates that the paper tried for REINFORCE.
+PAPER_RATES = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001, 0.00005, 0.00001)
+
+VECTORS = 10_000  # in an evaluation
+_EVALUATION_ELEMENTS = 2**24  # at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity(Experiment):
+    """Learn a planted sparse matrix from vectors x and y = W x, with as many tuples as it has ones.
+
+    The paper's first experiment: x is drawn from N(0, I), the target is the identity matrix, the
+    loss the mean squared error. Evaluated is the layer with rounded tuples, on 10,000 new vectors.
+    """
+
+    size: int = 16
+    """Size n of the vectors; the paper has 8, 16, 32 and 64."""
+    method: Method = "sparse"
+    """sparse: the paper's layer; reinforce: its baseline; rewire: the layer with our rewiring."""
+    target: Target = "identity"
+    """What is planted: the identity, a random permutation, or a band of ones."""
+    band: int = 1
+    """Half width of the band: ones where |i − j| is at most this."""
+    values: Values | None = None
+    """Values of the tuples: fixed at 1, learned from 1 (ones), or learned from N(0, 1) (normal);
+    None takes fixed, and ones with rewiring."""
+    tuples: int | None = None
+    """Number of tuples; None takes as many as the target has ones."""
+    local_samples: int | None = None
+    """Integer tuples drawn around each tuple, a_l; None takes the paper's for the size."""
+    global_samples: int | None = None
+    """Integer tuples drawn from everywhere, for each tuple, a_g; None takes the paper's, beyond
+    its sizes 2 log₂ n − 1 − a_l."""
+    region: int | None = None
+    """Side of the region for local samples; None takes log₂ n, as the paper."""
+    wirings: int | None = None
+    """Draws for a batch; None takes one, and for REINFORCE one for each instance."""
+    rewire_every: int = 100
+    """Steps between rewirings."""
+    sweep: bool = False
+    """Try the paper's nine learning rates, and report the best."""
+    keep_wiring: bool | None = None
+    """Keep the tuples of every evaluation, for figures; None does so up to size 64."""
+
+    name: ClassVar[str] = "identity"
+    bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {"sweep", "keep_wiring"}
+
+    def check(self) -> None:
+        """Refuse what cannot be, or would have no effect."""
+        super().check()
+        check_count("size", self.size, least=2)
+        check_count("band", self.band)
+        check_count("rewire_every", self.rewire_every, least=1)
+        for name in ("tuples", "region", "wirings"):
+            if (count := getattr(self, name)) is not None:
+                check_count(name, count, least=1)
+        default = {field.name: field.default for field in dataclasses.fields(self)}
+        for name, needed, has in (
+            ("band", "target band", self.target == "band"),
+            ("rewire_every", "method rewire", self.method == "rewire"),
+            ("local_samples", "method sparse or rewire", self.method != "reinforce"),
+            ("global_samples", "method sparse or rewire", self.method != "reinforce"),
+            ("region", "method sparse or rewire", self.method != "reinforce"),
+        ):
+            if getattr(self, name) != default[name] and not has:
+                raise ValueError(
+                    f"{name} has a meaning with {needed} only; got {self.method}, {self.target}"
+                )
+        if self.sweep and self.lr is not None:
+            raise ValueError("sweep tries nine learning rates and lr sets one; give one of the two")
+        if self.band >= self.size:
+            raise ValueError(f"band must be below the size, {self.size}; got {self.band}")
+        if self.region is not None and self.region > self.size:
+            raise ValueError(f"region must be at most the size, {self.size}; got {self.region}")
+        wirings = self.wirings or 1
+        if self.method == "reinforce" and (self.batch // self.accumulate) % wirings:
+            raise ValueError(f"batch must be divisible by wirings, {wirings}; got {self.batch}")
+
+    def resolved(self) -> Self:
+        """Fill in the paper's numbers for this size."""
+        n, rewires, reinforces = self.size, self.method == "rewire", self.method == "reinforce"
+        bits = max(1, round(math.log2(n)))
+        near, far = PAPER_SAMPLES.get(n, (2, max(2 * bits - 3, 1)))
+        near = near if self.local_samples is None else self.local_samples
+        far = far if self.global_samples is None else self.global_samples
+        usual = 0.001 if n == 64 and not rewires else 0.005
+        filled = dataclasses.replace(
+            self,
+            steps=self.steps or (REWIRE_STEPS if rewires else PAPER_STEPS.get(n, 60_000)),
+            lr=usual if self.lr is None else self.lr,
+            values=self.values or ("ones" if rewires else "fixed"),
+            tuples=self.tuples or len(self.places(0)[0]),
+            local_samples=0 if reinforces else near,
+            global_samples=0 if reinforces else far,
+            region=self.region or bits,
+            wirings=self.wirings or (self.batch // self.accumulate if reinforces else 1),
+            keep_wiring=n <= 64 if self.keep_wiring is None else self.keep_wiring,
+        )
+        return super(Identity, filled).resolved()
+
+    def settings(self) -> Sequence[Self]:
+        """Return the experiment for each learning rate that is tried."""
+        if not self.sweep:
+            return [self]
+        return [dataclasses.replace(self, lr=rate) for rate in PAPER_RATES]
+
+    def label(self) -> str:
+        """Name method, target and size."""
+        values = {"fixed": "", "ones": "", "normal": ", values from N(0, 1)", None: ""}[self.values]
+        if self.values == "ones" and self.method != "rewire":
+            values = ", values from 1"
+        return f"{self.method} {self.target} {self.size}{values}"
+
+    def places(self, seed: int) -> tuple[Tensor, Tensor]:
+        """Return rows and columns of the ones of the planted matrix."""
+        n = self.size
+        rows = torch.arange(n)
+        if self.target == "identity":
+            return rows, rows
+        if self.target == "permutation":
+            return rows, torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        offsets = torch.arange(-self.band, self.band + 1)
+        rows, offsets = (t.flatten() for t in torch.meshgrid(rows, offsets, indexing="ij"))
+        inside = (rows + offsets >= 0) & (rows + offsets < n)
+        return rows[inside], (rows + offsets)[inside]
+
+    def build(self, seed: int, device: torch.device) -> "IdentityTrial":
+        """Make layer and optimiser."""
+        return IdentityTrial(self, seed, device)
+
+
+class IdentityTrial(Trial):
+    """The layer that learns, and the matrix that it should learn."""
+
+    def __init__(self, args: Identity, seed: int, device: torch.device) -> None:
+        self.args, self.seed, self.device = args, seed, device
+        n = args.size
+        given: dict[str, Any] = {
+            "values": None if args.values == "normal" else 1.0,
+            "learn_values": args.values != "fixed",
+            "wirings": args.wirings,
+            "seed": seed,
+        }
+        if args.method == "reinforce":
+            model = ReinforceLayer((n,), (n,), args.tuples or n, **given)
+            self.layer = model.sparse
+        else:
+            samples = {
+                "local_samples": args.local_samples,
+                "global_samples": args.global_samples,
+                "region": args.region,
+            }
+            model = self.layer = SparseLayer((n,), (n,), args.tuples, **samples, **given)
+        model.to(device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=args.lr or 0.005, fused=True)
+        self.rewire = None
+        if args.method == "rewire":
+            self.rewire = Rewire(self.layer, optimizer, args.rewire_every)
+        extras: dict[str, Any] = {} if self.rewire is None else {"rewire": self.rewire}
+        super().__init__(model, optimizer, extras=extras)
+        self.rows, self.cols = (t.to(device) for t in args.places(seed))
+
+    def loss(self, model: Callable[..., Any], batch: int, share: Share) -> Tensor:
+        """Return the mean squared error on new vectors."""
+        x = share(torch.randn(batch, self.args.size, device=self.device))
+        y = self.answer(x)
+        if self.args.method != "reinforce":
+            return mse_loss(model(x), y)
+        outputs, log_probability = model(x)
+        losses = (outputs - y.view_as(outputs)).square().flatten(1).mean(1)
+        credit = (losses.detach() * log_probability).mean()
+        return losses.mean() + credit - credit.detach()  # the error, with REINFORCE's gradient
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Multiply by the planted matrix."""
+        if self.args.target != "band":
+            return x[:, self.cols]
+        ones = torch.ones_like(self.rows, dtype=x.dtype)
+        return contract_flat(self.rows, self.cols, ones, x, self.args.size)
+
+    def after_step(self) -> None:
+        """Rewire now and then."""
+        if self.rewire is not None:
+            self.rewire.step()
+
+    def evaluate(self) -> dict[str, float]:
+        """Return the rounded layer's error on new vectors, and the share of places it found."""
+        n, source = self.args.size, generator(10**6 + self.seed, self.device)
+        total, left, most = 0.0, VECTORS, max(1, _EVALUATION_ELEMENTS // n)
+        while left:
+            count = min(left, most)
+            x = torch.randn(count, n, generator=source, device=self.device)
+            total += mse_loss(self.layer(x, mode="rounded"), self.answer(x)).item() * count
+            left -= count
+        held = flat_index(rounded(self.layer.wiring().means, (n, n)), (n, n))
+        found = torch.isin(self.rows * n + self.cols, held).float().mean().item()
+        return {"error": total / VECTORS, "found": found}
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return the tuples, and one draw of integer tuples."""
+        if not self.args.keep_wiring:
+            return {}
+        drawn = self.layer.draw(mode="sampled", generator=generator(self.seed, self.device))
+        return {**self.layer.wiring()._asdict(), "indices": drawn.indices.flatten(0, -2).int()}
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return the size of the matrix."""
+        return {"shape": torch.tensor([self.args.size] * 2)}
+
+
+def main(words: Sequence[str]) -> int:
+    """Run `sparsewire identity`."""
+    return run_command(Identity, words)

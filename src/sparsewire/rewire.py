@@ -1,0 +1,291 @@
+"""Rewiring: wasted tuples jump to where sampled gradients are large. Ours, not the paper's."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.optim import Optimizer
+
+from sparsewire._typing import Bool, Float, Int
+from sparsewire.layers.hyper import HyperLayer
+from sparsewire.layers.sources import FreeTuples
+from sparsewire.layers.wiring import Draw, Wiring
+from sparsewire.ops import flat_index, mark_repeats, rounded
+from sparsewire.ops._checks import check_count, check_range
+
+# Variance above the floor with which a tuple starts at its new place: it is sure of it.
+_FRESH_VARIANCE = 0.01
+
+
+class Rewire:
+    """Moves wasted tuples of a free layer to places where the loss asks for a connection.
+
+    Backpropagation gives the gradient of the loss by the value v' of *every* sampled place, also of
+    those where nothing is connected. The best places are kept, and after every `every` steps
+
+    - a tuple is *wasted* if it rounds to a place that a stronger one holds, or if it brings
+      next to nothing there: |v| / Π_d max(1, √(2π σ²_d)), its value times the share that its
+      density leaves at its mean, below `negligible` of the root mean square over all tuples;
+    - each wasted tuple takes the kept place with the largest |∂loss/∂v'| that no tuple holds. It
+      starts there with a small variance, a fresh optimiser state and, if values are learned, with
+      the value 0; what it had goes to the tuple that it shared its old place with.
+
+    Nothing dense is stored: kept are four places for each tuple, at most. The method of the paper
+    has no such step.
+
+    Args:
+        layer: A layer with free parameters (`SparseLayer`, or `HyperLayer` of a `FreeTuples`) of
+            any rank, whose tuples may go anywhere: no template and no block diagonal.
+        optimizer: The optimiser of its parameters, whose state is reset for tuples that move.
+        every: Number of steps from one rewiring to the next.
+        negligible: Share of the typical contribution below which a tuple counts as wasted.
+        patience: Number of rewirings for which a tuple that moved may stay without contributing.
+
+    Call `step()` after each step of the optimiser. It takes no part in a captured step
+    (`sparsewire.capture`): call it after that. In several processes (`torch.distributed`) all must
+    call it together; they pool their places, and all make the same moves.
+
+    Examples:
+        >>> import sparsewire as sw
+        >>> layer = sw.SparseLayer((32,), (32,), tuples=32, values=1.0, seed=0)
+        >>> optimizer = torch.optim.Adam(layer.parameters(), lr=0.02)
+        >>> rewire = sw.Rewire(layer, optimizer, every=50)
+        >>> for x in torch.randn(600, 64, 32):
+        ...     optimizer.zero_grad()
+        ...     (layer(x) - x.flip(1)).square().mean().backward()  # reverse the vector
+        ...     optimizer.step()
+        ...     rewire.step()
+        >>> frozen = layer.freeze()
+        >>> int((frozen.rows + frozen.cols == 31).sum())
+        32
+    """
+
+    def __init__(
+        self,
+        layer: HyperLayer,
+        optimizer: Optimizer,
+        every: int = 100,
+        *,
+        negligible: float = 0.05,
+        patience: int = 1,
+    ) -> None:
+        self.layer, self.optimizer = layer, optimizer
+        self.source = _check_layer(layer)
+        self.every = check_count("every", every, least=1)
+        self.negligible = check_range("negligible", negligible, 0.0, 1.0)
+        self.patience = check_count("patience", patience)
+        self._shapes = layer._shapes_of(None)
+        self._space = layer.layout.space(self._shapes)
+        known = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if any(id(p) not in known for p in self.source.parameters()):
+            raise ValueError("optimizer must hold the parameters of the layer; some are missing")
+        tuples, device = len(self.source.raw_means), self.source.raw_means.device
+        kept = 4 * tuples
+        self.steps = 0
+        self.places = torch.zeros(kept, dtype=torch.int64, device=device)
+        self.gradients = torch.full((kept,), -1.0, device=device)  # −1: no place kept here
+        self.ages = torch.zeros(tuples, dtype=torch.int64, device=device)  # rewirings since moved
+        self.moves = torch.zeros((), dtype=torch.int64, device=device)
+        layer.watch = self._watch
+
+    def __repr__(self) -> str:
+        return f"Rewire(every={self.every}, negligible={self.negligible}, steps={self.steps})"
+
+    def remove(self) -> None:
+        """Stop watching the layer."""
+        if self.layer.watch == self._watch:
+            self.layer.watch = None
+
+    def step(self) -> None:
+        """Count a step; after every `every`-th, move the wasted tuples."""
+        self.steps += 1
+        if self.steps % self.every == 0:
+            self.rewire()
+
+    @torch.no_grad()
+    def rewire(self) -> None:
+        """Move the wasted tuples now."""
+        layer, wiring = self.layer, self.layer.wiring()
+        held = layer.layout.settle(rounded(wiring.means, self._space), self._shapes)
+        holds = flat_index(held, self._space)
+        strength = contributions(wiring)
+        keeper, repeated = find_keepers(holds, strength)
+        self.ages += 1
+        typical = strength.square().mean().sqrt()
+        weak = (strength < self.negligible * typical) & (self.ages > self.patience)
+        wasted = repeated | weak
+        free, count = self._free_places(holds)
+        turn = wasted.cumsum(0) - 1
+        moved = wasted & (turn < count)
+        goal = free[turn.clamp(0, len(free) - 1)]
+        self._hand_over(moved & repeated, keeper)
+        self._settle(moved, goal)
+        self.ages.masked_fill_(moved, 0)
+        self.moves += moved.sum()
+        self.gradients.fill_(-1.0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the kept places and counts, for a checkpoint."""
+        tensors = ("places", "gradients", "ages", "moves")
+        return {"steps": self.steps, **{name: getattr(self, name).clone() for name in tensors}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what `state_dict` returned; the layer must have as many tuples as then."""
+        if state["ages"].shape != self.ages.shape:
+            raise ValueError(
+                f"state must be of a layer with {len(self.ages)} tuples; got {len(state['ages'])}"
+            )
+        self.steps = int(state["steps"])
+        for name in ("places", "gradients", "ages", "moves"):
+            getattr(self, name).copy_(state[name])
+
+    def _watch(self, draw: Draw) -> None:
+        if torch.compiler.is_compiling():
+            raise RuntimeError(
+                "Rewire watches gradients inside of the layer, which torch.compile hides: compile "
+                "the rest of the model, or capture the step with sparsewire.capture"
+            )
+        draw.values.register_hook(lambda gradient: self._note(draw.indices, gradient))
+
+    @torch.no_grad()
+    def _note(self, indices: Int[Tensor, "*w c m r"], gradient: Float[Tensor, "*w c m"]) -> None:
+        """Keep the best places of this pass and of those before, in tensors that stay in place."""
+        layer = self.layer
+        nearest, rank = 2 ** len(self._space), len(self._space)
+        each = nearest + layer.local_samples + layer.global_samples
+        # Without the nearest ones: the tuple is there already, and they would come in every pass.
+        spots = indices.reshape(-1, each, rank)[:, nearest:].flatten(0, 1)
+        size = gradient.reshape(-1, each)[:, nearest:].flatten().abs().float()
+        allowed = layer.layout.allowed(spots, self._shapes)
+        if allowed is not None:
+            size = torch.where(allowed, size, -1.0)
+        sizes = torch.cat([self.gradients, size])
+        places = torch.cat([self.places, flat_index(spots, self._space)])
+        best, which = sizes.topk(len(self.gradients))
+        self.gradients.copy_(best)
+        self.places.copy_(places[which])
+
+    def _free_places(self, holds: Int[Tensor, " k"]) -> tuple[Int[Tensor, " p"], Int[Tensor, ""]]:
+        """Return the kept places, those to go to first and best, and how many those are."""
+        places, sizes = _pooled(self.places), _pooled(self.gradients)
+        sizes, order = sizes.sort(descending=True, stable=True)
+        places = places[order]
+        again = mark_repeats(places.unsqueeze(-1), (math.prod(self._space),))
+        taken = again | _is_in(places, holds) | (sizes <= 0) | sizes.isnan()
+        return places[taken.byte().argsort(stable=True)], (~taken).sum()
+
+    def _hand_over(self, leaving: Bool[Tensor, " k"], keeper: Int[Tensor, " k"]) -> None:
+        """Add the values of tuples that leave a shared place to the one that stays."""
+        if self._owns_values():
+            values = self.source.values
+            values.index_add_(0, keeper, torch.where(leaving, values, 0.0))
+
+    def _settle(self, moved: Bool[Tensor, " k"], goal: Int[Tensor, " k"]) -> None:
+        """Put the moved tuples at their goals, as if they had just begun there."""
+        layer, source = self.layer, self.source
+        means = layer.layout.unbound(_unflatten(goal, self._space), self._shapes, layer.edge)
+        # bound_variances has one raw number for all axes; the longest one decides.
+        width = _FRESH_VARIANCE / (max(self._space) * layer.variance_scale)
+        fresh: list[tuple[Tensor, Any]] = [
+            (source.raw_means, means),
+            (
+                source.raw_variances,
+                torch.full_like(goal, math.log(math.expm1(width)) - 2.0).float(),
+            ),
+        ]
+        if self._owns_values():
+            fresh.append((source.values, torch.zeros_like(source.values)))
+        for parameter, start in fresh:
+            rows = moved.view(-1, *[1] * (parameter.dim() - 1))
+            parameter.copy_(torch.where(rows, start.to(parameter.dtype), parameter))
+            for state in self.optimizer.state.get(parameter, {}).values():
+                if torch.is_tensor(state) and state.shape == parameter.shape:
+                    state.masked_fill_(rows, 0)
+
+    def _owns_values(self) -> bool:
+        """Whether each tuple has a learned value of its own."""
+        return isinstance(self.source.values, nn.Parameter) and self.layer.value_of is None
+
+
+def contributions(wiring: Wiring) -> Float[Tensor, " k"]:
+    """Return |v| times the share of it that a density leaves at its mean, on the integers.
+
+    Σ_j exp(−j² / 2σ²) over the integers is √(2π σ²) for wide densities, and 1 for narrow ones.
+
+    Examples:
+        >>> one = torch.tensor([[1.0]])
+        >>> (
+        ...     contributions(Wiring(one, one / 10, -one[0])),
+        ...     contributions(Wiring(one, one * 100, one[0])),
+        ... )
+        (tensor([1.]), tensor([0.0399]))
+    """
+    mass = (2 * math.pi * wiring.variances).sqrt().clamp(min=1).prod(-1)
+    return wiring.values.abs() / mass
+
+
+def find_keepers(
+    holds: Int[Tensor, " k"], strength: Float[Tensor, " k"]
+) -> tuple[Int[Tensor, " k"], Bool[Tensor, " k"]]:
+    """Return, for each tuple, the strongest one at its place, and whether that is another one.
+
+    Examples:
+        >>> find_keepers(torch.tensor([7, 3, 7]), torch.tensor([0.5, 1.0, 0.9]))
+        (tensor([2, 1, 2]), tensor([ True, False, False]))
+    """
+    order = strength.argsort(descending=True, stable=True)
+    places, by_place = holds[order].sort(stable=True)
+    order = order[by_place]
+    first = torch.ones_like(places, dtype=torch.bool)
+    first[1:] = places[1:] != places[:-1]
+    # Where the run of equal places began: the largest position so far at which one begins.
+    position = torch.arange(len(places), device=places.device)
+    start = torch.where(first, position, 0).cummax(0).values
+    keeper = torch.empty_like(order).scatter(0, order, order[start])
+    return keeper, keeper != position
+
+
+def _check_layer(layer: HyperLayer) -> FreeTuples:
+    if not isinstance(layer, HyperLayer) or not isinstance(layer.source, FreeTuples):
+        kind = (
+            type(layer.source).__name__ if isinstance(layer, HyperLayer) else type(layer).__name__
+        )
+        raise TypeError(f"layer must be a layer with free tuples, like SparseLayer; got {kind}")
+    if not layer.layout.roaming:
+        raise ValueError(
+            "layer must let its tuples go anywhere (no template, no block diagonal); "
+            f"got {type(layer.layout).__name__}"
+        )
+    if None in layer.in_shape:
+        raise ValueError(f"layer must have fixed sizes; got in_shape {layer.in_shape}")
+    if not layer.local_samples + layer.global_samples:
+        raise ValueError("layer must draw local or global samples, to find places; got none")
+    if layer.watch is not None:
+        raise ValueError("layer must not be rewired yet; remove() the other one first")
+    return layer.source
+
+
+def _pooled(tensor: Tensor) -> Tensor:
+    """Return the tensors of all processes in one, in the order of their ranks."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return tensor
+    parts = [torch.empty_like(tensor) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(parts, tensor)
+    return torch.cat(parts)
+
+
+def _is_in(places: Int[Tensor, " p"], holds: Int[Tensor, " k"]) -> Bool[Tensor, " p"]:
+    """Mark places that are held. As `torch.isin`, which would make the host wait."""
+    ordered = holds.sort().values
+    at = torch.searchsorted(ordered, places).clamp(max=len(ordered) - 1)
+    return ordered[at] == places
+
+
+def _unflatten(flat: Int[Tensor, " k"], space: tuple[int, ...]) -> Int[Tensor, "k r"]:
+    """Return index tuples from their numbers: the inverse of `flat_index`."""
+    columns = []
+    for size in reversed(space):
+        columns.append(flat % size)
+        flat = flat.div(size, rounding_mode="floor")
+    return torch.stack(columns[::-1], dim=-1)

@@ -1,0 +1,224 @@
+"""Runs: every seed of every setting, each once, recorded when it ends, and summed up."""
+
+import io
+import os
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+
+from sparsewire import machine
+from sparsewire.training import records
+from sparsewire.training.checkpoints import CheckpointError
+from sparsewire.training.files import DiskError, write_whole
+from sparsewire.training.loop import DivergedError, StoppedError, Training
+from sparsewire.training.options import Experiment, processes
+from sparsewire.training.records import Record
+
+_PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
+
+
+class Unfinished(RuntimeError):
+    """A run stands half done, and nobody said whether to continue it."""
+
+
+def run_all(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
+    """Make all runs that are not recorded yet; return the exit status of the command.
+
+    Args:
+        experiments: The settings, with all arguments resolved and checked. They share folder and
+            device.
+        command: The words of the command line, for the records and to tell how to continue.
+    """
+    first = experiments[0]
+    fabric = make_fabric(first)
+    say: Callable[[str], None] = _silent if first.quiet or not fabric.is_global_zero else print
+    text = shlex.join(["sparsewire", first.name, *command])
+    status = 0
+    try:
+        for experiment in experiments:
+            for seed in experiment.seeds:
+                if make_run(experiment, seed, fabric, text, say) != "finished":
+                    status = 1
+    except StoppedError as error:
+        again = text if "--resume" in command else f"{text} --resume"
+        _complain(fabric, f"{error}\nto continue: {again}")
+        return 128 + error.number
+    except (CheckpointError, DiskError, Unfinished) as error:
+        _complain(fabric, f"sparsewire {first.name}: error: {error}")
+        return 1
+    say("")
+    say(summary(experiments))
+    say(f"record: {record_path(first)}")
+    return 0 if len(experiments) > 1 else status
+
+
+def make_run(
+    experiment: Experiment, seed: int, fabric: Fabric, command: str, say: Callable[[str], None]
+) -> str:
+    """Make the run of one seed, unless it is recorded; return how it ended."""
+    name = f"{experiment.label()}, seed {seed}"
+    if not experiment.again and (done := find_record(experiment, seed)) is not None:
+        say(f"{name}: {done['status']} already, in {record_path(experiment)} (--again to repeat)")
+        return done["status"]
+    training = Training(experiment, seed, fabric, run_folder(experiment, seed))
+    prepare(training, say)
+    status, problem = "finished", None
+    try:
+        training.run()
+    except DivergedError as error:
+        status, problem = "diverged", str(error)
+        _complain(fabric, f"{name}: {error}")
+    if fabric.is_global_zero:
+        record = describe(training, command, status, problem)
+        records.append(record_path(experiment), record)
+    if status == "finished":
+        ended = ", ".join(f"{k} {v:.3g}" for k, v in final(training).items())
+        say(f"{name}: {ended} after {training.step:,} steps, {training.seconds:.1f} s")
+    fabric.barrier()
+    return status
+
+
+def prepare(training: Training, say: Callable[[str], None]) -> None:
+    """Continue an unfinished run, begin it anew, or ask which of the two is meant."""
+    experiment, checkpoints = training.experiment, training.checkpoints
+    if not checkpoints.exist():
+        return
+    if experiment.again:
+        training.fabric.barrier()
+        if training.fabric.is_global_zero:
+            checkpoints.clear()
+    elif experiment.resume:
+        for problem in training.resume():
+            _complain(training.fabric, f"{problem}; the checkpoint before it is used")
+        say(f"{experiment.label()}, seed {training.seed}: goes on after step {training.step:,}")
+    else:
+        raise Unfinished(
+            f"{checkpoints.last.parent} holds an unfinished run; --resume continues it, "
+            "--again starts it from the beginning"
+        )
+
+
+def describe(training: Training, command: str, status: str, problem: str | None) -> Record:
+    """Return the record of a run, and write its snapshots beside the checkpoints."""
+    experiment, device = training.experiment, training.device
+    described = machine.describe(device)
+    return {
+        "experiment": experiment.name,
+        "key": experiment.key(),
+        "label": experiment.label(),
+        "command": command,
+        "arguments": experiment.arguments(),
+        "seed": training.seed,
+        "status": status,
+        "problem": problem,
+        "date": machine.now(),
+        "commit": machine.commit(machine.clone() or Path(__file__).parent),
+        "device": described.pop("device"),
+        "versions": {name: version for name, version in described.items() if version},
+        "processes": training.fabric.world_size,
+        "steps": training.step,
+        "seconds": round(training.seconds, 3),
+        "final": final(training),
+        "best": training.best,
+        "curve": training.curve,
+        "wiring": write_frames(training),
+    }
+
+
+def final(training: Training) -> dict[str, float]:
+    """Return the metrics of the last evaluation."""
+    return {
+        name: values[-1]
+        for name, values in training.curve.items()
+        if name not in ("step", "seconds", "loss")
+    }
+
+
+def write_frames(training: Training) -> str | None:
+    """Write the snapshots of a run; return where they are, seen from the record."""
+    if not training.frames:
+        return None
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = {**training.frames, **training.trial.constants()}
+    plain: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
+    np.savez_compressed(buffer, **plain)
+    path = training.folder / "wiring.npz"
+    write_whole(path, buffer.getvalue())
+    return path.relative_to(record_path(training.experiment).parent).as_posix()
+
+
+def summary(experiments: Sequence[Experiment]) -> str:
+    """Return a table of the settings, best first, averaged over their seeds."""
+    rows = []
+    for experiment in experiments:
+        group = [find_record(experiment, seed) for seed in experiment.seeds]
+        found = [record for record in group if record is not None]
+        if not found:
+            continue
+        means = records.aggregate(found)
+        seconds = records.spread_of(record["seconds"] for record in found)
+        bad = sum(record["status"] != "finished" for record in found)
+        rows.append((means[experiment.metric].mean, experiment, means, seconds, bad, found))
+    rows.sort(key=lambda row: (row[4] > 0, row[0] != row[0], row[0]))
+    lines = []
+    for _, experiment, means, seconds, bad, found in rows:
+        numbers = ", ".join(f"{name} {spread}" for name, spread in means.items())
+        count = f"{len(found)} seed{'s' if len(found) > 1 else ''}"
+        failed = f", {bad} diverged" if bad else ""
+        varied = f" lr {experiment.lr:g}" if len(experiments) > 1 else ""
+        lines.append(f"{experiment.label()}{varied}: {numbers} ({count}, {seconds} s each{failed})")
+    return "\n".join(lines)
+
+
+def find_record(experiment: Experiment, seed: int) -> Record | None:
+    """Return the record of this run, if it is there."""
+    for record in records.read(record_path(experiment)):
+        if record["key"] == experiment.key() and record["seed"] == seed:
+            return record
+    return None
+
+
+def record_path(experiment: Experiment) -> Path:
+    """Return the file of an experiment's records."""
+    return experiment.out / f"{experiment.name}.jsonl"
+
+
+def run_folder(experiment: Experiment, seed: int) -> Path:
+    """Return the folder of one run."""
+    words = "".join(c if c.isalnum() or c in ".-" else "-" for c in experiment.label())
+    return experiment.out / experiment.name / f"{words}-{experiment.key()}" / f"seed-{seed}"
+
+
+def make_fabric(experiment: Experiment) -> Fabric:
+    """Return the fabric for a device and the processes that `torchrun` started, if it did."""
+    count = processes()
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+    if experiment.device == "cpu" and count == 1:
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # advice about devices that were not asked for
+        fabric = Fabric(
+            accelerator=experiment.device,
+            devices=here,
+            num_nodes=count // here,
+            strategy="ddp" if count > 1 else "auto",
+            precision=_PRECISIONS[experiment.precision],  # pyright: ignore[reportArgumentType]
+        )
+        fabric.launch()
+    return fabric
+
+
+def _complain(fabric: Fabric, text: str) -> None:
+    if fabric.is_global_zero:
+        print(text, file=sys.stderr)
+
+
+def _silent(_: str) -> None:
+    pass

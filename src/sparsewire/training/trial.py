@@ -1,0 +1,77 @@
+"""A trial: what one run trains, on what, and how it is judged."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+Share = Callable[[Tensor], Tensor]
+
+
+class Stateful(Protocol):
+    """Anything else that belongs into a checkpoint."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return tensors and plain values."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> Any:
+        """Take what `state_dict` returned."""
+        ...
+
+
+class Trial:
+    """One run of an experiment. Subclasses make the parts, and say what loss and error are.
+
+    Everything random in `loss` comes from torch's default generators, which are the same in all
+    processes; `evaluate` and `snapshot` must leave them alone, with generators of their own.
+
+    Args:
+        model: What is trained, on its device.
+        optimizer: Its optimiser.
+        schedule: Stepped after each step, if given.
+        extras: What else is saved and restored, by name.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        schedule: LRScheduler | None = None,
+        extras: dict[str, Stateful] | None = None,
+    ) -> None:
+        self.model, self.optimizer, self.schedule = model, optimizer, schedule
+        self.extras = extras or {}
+
+    def loss(self, model: Callable[..., Any], batch: int, share: Share) -> Tensor:
+        """Draw a batch and return the mean loss of this process's share of it.
+
+        Args:
+            model: The model, as it must be called to train: in several processes, wrapped.
+            batch: Number of instances to draw, the same ones in all processes.
+            share: Returns this process's share of a tensor, along its first axis.
+        """
+        raise NotImplementedError
+
+    def evaluate(self) -> dict[str, float]:
+        """Return metrics by name. Every process computes them; none waits for another."""
+        raise NotImplementedError
+
+    def after_step(self) -> None:
+        """Do what follows a step, outside of a captured graph."""
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return small tensors to look at later, one of each kind for every evaluation."""
+        return {}
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return what is kept beside the snapshots once."""
+        return {}
+
+
+def generator(seed: int, device: torch.device) -> torch.Generator:
+    """Return a generator apart from the default ones, for evaluations."""
+    return torch.Generator(device=device).manual_seed(seed)
