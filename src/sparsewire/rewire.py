@@ -1,6 +1,8 @@
 """Rewiring: wasted tuples jump to where sampled gradients are large. Ours, not the paper's."""
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +19,9 @@ from sparsewire.ops._checks import check_count, check_range
 # Variance above the floor with which a tuple starts at its new place: it is sure of it.
 _FRESH_VARIANCE = 0.01
 
+# Distance between tuples of different places below which they share both. Settled ones are 1 apart.
+_TOO_NEAR = 0.7
+
 
 class Rewire:
     """Moves wasted tuples of a free layer to places where the loss asks for a connection.
@@ -24,9 +29,10 @@ class Rewire:
     Backpropagation gives the gradient of the loss by the value v' of *every* sampled place, also of
     those where nothing is connected. The best places are kept, and after every `every` steps
 
-    - a tuple is *wasted* if it rounds to a place that a stronger one holds, or if it brings
-      next to nothing there: |v| / Π_d max(1, √(2π σ²_d)), its value times the share that its
-      density leaves at its mean, below `negligible` of the root mean square over all tuples;
+    - a tuple is *wasted* if it rounds to a place that a stronger one holds, or stands so near to a
+      stronger one that both share their places, or if it brings next to nothing to its place:
+      |v| / Π_d max(1, √(2π σ²_d)), its value times the share that its density leaves at its mean,
+      below `negligible` of the root mean square over all tuples;
     - each wasted tuple takes the kept place with the largest |∂loss/∂v'| that no tuple holds. It
       starts there with a small variance, a fresh optimiser state and, if values are learned, with
       the value 0; what it had goes to the tuple that it shared its old place with.
@@ -108,14 +114,14 @@ class Rewire:
         """Move the wasted tuples now."""
         layer, wiring = self.layer, self.layer.wiring()
         held = layer.layout.settle(rounded(wiring.means, self._space), self._shapes)
-        holds = flat_index(held, self._space)
         strength = contributions(wiring)
-        keeper, repeated = find_keepers(holds, strength)
+        keeper = find_keepers(wiring.means, held, strength, self._space)
+        repeated = keeper != torch.arange(len(keeper), device=keeper.device)
         self.ages += 1
         typical = strength.square().mean().sqrt()
         weak = (strength < self.negligible * typical) & (self.ages > self.patience)
         wasted = repeated | weak
-        free, count = self._free_places(holds)
+        free, count = self._free_places(flat_index(held, self._space))
         turn = wasted.cumsum(0) - 1
         moved = wasted & (turn < count)
         goal = free[turn.clamp(0, len(free) - 1)]
@@ -226,24 +232,50 @@ def contributions(wiring: Wiring) -> Float[Tensor, " k"]:
 
 
 def find_keepers(
-    holds: Int[Tensor, " k"], strength: Float[Tensor, " k"]
-) -> tuple[Int[Tensor, " k"], Bool[Tensor, " k"]]:
-    """Return, for each tuple, the strongest one at its place, and whether that is another one.
+    means: Float[Tensor, "k r"],
+    held: Int[Tensor, "k r"],
+    strength: Float[Tensor, " k"],
+    space: Sequence[int],
+) -> Int[Tensor, " k"]:
+    """Return, for each tuple, a stronger one that holds its place or stands too near; or itself.
+
+    A place is kept by the strongest of the tuples that round to it. Tuples of neighbouring places
+    are too near below a distance of 0.7: they mix, often with values of opposite sign, and would
+    add up to one. Whoever is another's keeper has none itself.
+
+    Args:
+        means: Where tuples are.
+        held: The places they round to.
+        strength: What they bring there.
+        space: Sizes of the index axes.
 
     Examples:
-        >>> find_keepers(torch.tensor([7, 3, 7]), torch.tensor([0.5, 1.0, 0.9]))
-        (tensor([2, 1, 2]), tensor([ True, False, False]))
+        >>> means = torch.tensor([[3.0], [3.1], [7.0], [3.6]])
+        >>> find_keepers(means, means.round().long(), torch.tensor([0.5, 1.0, 1.0, 0.2]), (9,))
+        tensor([1, 1, 2, 1])
     """
+    places = flat_index(held, space)
     order = strength.argsort(descending=True, stable=True)
-    places, by_place = holds[order].sort(stable=True)
-    order = order[by_place]
-    first = torch.ones_like(places, dtype=torch.bool)
-    first[1:] = places[1:] != places[:-1]
-    # Where the run of equal places began: the largest position so far at which one begins.
-    position = torch.arange(len(places), device=places.device)
-    start = torch.where(first, position, 0).cummax(0).values
-    keeper = torch.empty_like(order).scatter(0, order, order[start])
-    return keeper, keeper != position
+    ordered, by_place = places[order].sort(stable=True)
+    order = order[by_place]  # by place, and the strongest first in each
+    myself = torch.arange(len(places), device=places.device)
+    rank = torch.empty_like(order).scatter(
+        0, strength.argsort(descending=True, stable=True), myself
+    )
+    keeper, nearest = myself.clone(), torch.full_like(strength, math.inf)
+    last = held.new_tensor([n - 1 for n in space])
+    for offset in itertools.product((0, -1, 1), repeat=len(space)):
+        beside = held + held.new_tensor(offset)
+        at = flat_index(beside.clamp_(min=0).minimum(last), space)
+        first = torch.searchsorted(ordered, at).clamp(max=len(ordered) - 1)
+        other = order[first]
+        distance = (means - means[other]).square().sum(-1).sqrt()
+        distance = torch.where(at == places, 0.0, distance)  # of one place: as near as can be
+        better = (ordered[first] == at) & (rank[other] < rank) & (distance < nearest)
+        better &= distance < _TOO_NEAR
+        keeper = torch.where(better, other, keeper)
+        nearest = torch.where(better, distance, nearest)
+    return torch.where(keeper[keeper] == keeper, keeper, myself)
 
 
 def _check_layer(layer: HyperLayer) -> FreeTuples:

@@ -27,7 +27,7 @@ def test_seeds_of_one_setting_are_one_group() -> None:
     assert order[::2] == [(8, "sparse"), (8, "rewire"), (16, "sparse"), (16, "rewire")]
 
 
-@pytest.mark.parametrize("name", ["seed", "seeds", "out"])
+@pytest.mark.parametrize("name", ["seed", "seeds", "out", "sweep", "resume"])
 def test_what_is_no_setting_does_not_part_seeds(name: str) -> None:
     runs = [make_run([1.0], seed=seed) for seed in (0, 1)]
     for run in runs:
@@ -105,8 +105,10 @@ def test_of_equal_ends_the_faster_is_chosen() -> None:
 
 
 def test_a_rate_that_diverged_is_never_the_best() -> None:
-    runs = [make_run([1.0, math.nan], lr=0.1), make_run([1.0, 5.0], lr=0.2)]
-    assert rates(best_rates(groups(runs))) == [0.2]
+    good = make_run([1.0, 5.0], lr=0.2)
+    stopped = make_run([1.0, 0.1], lr=0.1) | {"status": "diverged"}
+    for bad in (make_run([1.0, math.nan], lr=0.1), make_run([1.0, None], lr=0.1), stopped):
+        assert rates(best_rates(groups([bad, good]))) == [0.2]
 
 
 def test_a_run_without_an_end_is_judged_by_its_last_point() -> None:

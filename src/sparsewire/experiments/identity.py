@@ -182,13 +182,27 @@ class IdentityTrial(Trial):
             }
             model = self.layer = SparseLayer((n,), (n,), args.tuples, **samples, **given)
         model.to(device)
-        optimizer = torch.optim.Adam(model.parameters(), lr=args.lr or 0.005, fused=True)
+        optimizer = torch.optim.Adam(self.parameter_groups(), lr=args.lr or 0.005, fused=True)
         self.rewire = None
         if args.method == "rewire":
             self.rewire = Rewire(self.layer, optimizer, args.rewire_every)
         extras: dict[str, Any] = {} if self.rewire is None else {"rewire": self.rewire}
         super().__init__(model, optimizer, extras=extras)
         self.rows, self.cols = (t.to(device) for t in args.places(seed))
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return the parameters with their learning rates.
+
+        A step of Adam moves a raw mean by the learning rate, which is up to lr · n / 4 places. The
+        paper lowers the rate of its largest size; with rewiring, the rate of means falls with 1/n
+        beyond 32, so that a step stays a step, and the others need not fall with it.
+        """
+        args, source = self.args, self.layer.source
+        if args.method != "rewire":
+            return [{"params": list(self.layer.parameters())}]
+        rest = [p for p in self.layer.parameters() if p is not source.raw_means]
+        slower = (args.lr or 0.005) * min(1.0, 32 / args.size)
+        return [{"params": [source.raw_means], "lr": slower}, {"params": rest}]
 
     def loss(self, model: Callable[..., Any], batch: int, share: Share) -> Tensor:
         """Return the mean squared error on new vectors."""

@@ -11,8 +11,11 @@ Record = dict[str, Any]
 THRESHOLD = 1e-3
 # In the order of legends; others come after them.
 METHODS = ("sparse", "reinforce", "rewire")
-# These name a run of a setting, or where it is kept; runs that differ in them alone are one group.
-NOT_SETTINGS = frozenset({"seed", "seeds", "out"})
+# These do not change what is computed: runs that differ in them and their seed alone are one group.
+NOT_SETTINGS = frozenset(
+    {"seed", "seeds", "out", "resume", "again", "quiet", "tensorboard", "checkpoint_every"}
+    | {"sweep", "keep_wiring"}
+)
 # A sweep is a search of the learning rate for one combination of these.
 PROBLEM = ("size", "method", "target", "values")
 
@@ -74,11 +77,12 @@ def points(run: Record) -> Iterator[tuple[int, float, float]]:
 
 
 def final_error(run: Record) -> float:
-    """Return the error at the end: the last of the curve if none was noted, ∞ if not a number."""
-    final = (run.get("final") or {}).get("error")
-    if final is None:
-        final = list(points(run))[-1][1]
-    return final if math.isfinite(final) else math.inf
+    """Return the error at the end, the last of the curve if none was noted; ∞ if it diverged."""
+    final = run.get("final") or {}
+    error = final["error"] if "error" in final else list(points(run))[-1][1]
+    if run.get("status") == "diverged" or error is None or not math.isfinite(error):
+        return math.inf
+    return error
 
 
 def groups(records: Iterable[Record]) -> list[Group]:
