@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sparsewire.capture import CapturedStep
 from sparsewire.training.checkpoints import CheckpointError, Checkpoints
+from sparsewire.training.files import DiskError
 from sparsewire.training.interrupts import Interrupts
 from sparsewire.training.logs import Events
 from sparsewire.training.options import Experiment
@@ -203,7 +204,12 @@ class Training:
         """Save everything that the rest of the run depends on."""
         self._check_health()
         if self.fabric.is_global_zero:
-            self.checkpoints.save(self.state())
+            try:
+                self.checkpoints.save(self.state())
+            except DiskError as error:
+                raise DiskError(
+                    f"{error}, after step {self.step:,}; {self._last_good()}"
+                ) from error
         self.fabric.barrier()
 
     def state(self) -> dict[str, Any]:
@@ -266,11 +272,16 @@ class Training:
             raise self._diverged(bad)
 
     def _diverged(self, step: int) -> DivergedError:
-        last = self.checkpoints.last
-        good = f"the last good checkpoint is {last}" if last.exists() else "nothing was saved yet"
         return DivergedError(
-            f"the loss was NaN or infinite in step {step:,} of seed {self.seed}; {good}"
+            f"the loss was NaN or infinite in step {step:,} of seed {self.seed}; "
+            f"{self._last_good()}"
         )
+
+    def _last_good(self) -> str:
+        for path in (self.checkpoints.last, self.checkpoints.previous):
+            if path.exists():
+                return f"the last good checkpoint is {path}"
+        return "nothing was saved before"
 
     def _good_enough(self) -> bool:
         limit, errors = self.experiment.until, self.curve[self.experiment.metric]

@@ -1,21 +1,24 @@
 """Runs: every seed of every setting, each once, recorded when it ends, and summed up."""
 
 import io
+import logging
 import os
 import shlex
+import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from torch import distributed
 
 from sparsewire import machine
 from sparsewire.training import records
-from sparsewire.training.checkpoints import CheckpointError
+from sparsewire.training.checkpoints import CheckpointError, Checkpoints
 from sparsewire.training.files import DiskError, write_whole
 from sparsewire.training.loop import DivergedError, StoppedError, Training
 from sparsewire.training.options import Experiment, processes
@@ -24,7 +27,7 @@ from sparsewire.training.records import Record
 _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
 
-class Unfinished(RuntimeError):
+class UnfinishedError(RuntimeError):
     """A run stands half done, and nobody said whether to continue it."""
 
 
@@ -40,23 +43,44 @@ def run_all(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
     fabric = make_fabric(first)
     say: Callable[[str], None] = _silent if first.quiet or not fabric.is_global_zero else print
     text = shlex.join(["sparsewire", first.name, *command])
-    status = 0
+    words = [word for word in command if word != "--again"]  # what was done anew, stays done
+    resume = shlex.join(
+        ["sparsewire", first.name, *words, *["--resume"][: "--resume" not in words]]
+    )
+    runs = [(experiment, seed) for experiment in experiments for seed in experiment.seeds]
     try:
-        for experiment in experiments:
-            for seed in experiment.seeds:
-                if make_run(experiment, seed, fabric, text, say) != "finished":
-                    status = 1
+        check_unfinished(runs)
+        statuses = [make_run(*run, fabric, text, say) for run in runs]
     except StoppedError as error:
-        again = text if "--resume" in command else f"{text} --resume"
-        _complain(fabric, f"{error}\nto continue: {again}")
+        _complain(fabric, f"{error}\nto continue: {resume}")
         return 128 + error.number
-    except (CheckpointError, DiskError, Unfinished) as error:
+    except KeyboardInterrupt:
+        _complain(fabric, f"stopped at once, without saving\nto continue: {resume}")
+        return 128 + signal.SIGINT
+    except (CheckpointError, DiskError, UnfinishedError) as error:
         _complain(fabric, f"sparsewire {first.name}: error: {error}")
         return 1
+    finally:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
     say("")
     say(summary(experiments))
     say(f"record: {record_path(first)}")
-    return 0 if len(experiments) > 1 else status
+    # In a sweep some settings are expected to fail; the summary says which.
+    return 0 if len(experiments) > 1 else int("diverged" in statuses)
+
+
+def check_unfinished(runs: Iterable[tuple[Experiment, int]]) -> None:
+    """Ask what to do with runs that stand half done, if nobody said."""
+    for experiment, seed in runs:
+        if experiment.resume or experiment.again or find_record(experiment, seed) is not None:
+            continue
+        folder = run_folder(experiment, seed)
+        if Checkpoints(folder).exist():
+            raise UnfinishedError(
+                f"{folder} holds an unfinished run; --resume continues it, --again starts it from "
+                "the beginning"
+            )
 
 
 def make_run(
@@ -86,7 +110,7 @@ def make_run(
 
 
 def prepare(training: Training, say: Callable[[str], None]) -> None:
-    """Continue an unfinished run, begin it anew, or ask which of the two is meant."""
+    """Continue an unfinished run, or begin it anew."""
     experiment, checkpoints = training.experiment, training.checkpoints
     if not checkpoints.exist():
         return
@@ -94,15 +118,10 @@ def prepare(training: Training, say: Callable[[str], None]) -> None:
         training.fabric.barrier()
         if training.fabric.is_global_zero:
             checkpoints.clear()
-    elif experiment.resume:
+    else:
         for problem in training.resume():
             _complain(training.fabric, f"{problem}; the checkpoint before it is used")
         say(f"{experiment.label()}, seed {training.seed}: goes on after step {training.step:,}")
-    else:
-        raise Unfinished(
-            f"{checkpoints.last.parent} holds an unfinished run; --resume continues it, "
-            "--again starts it from the beginning"
-        )
 
 
 def describe(training: Training, command: str, status: str, problem: str | None) -> Record:
@@ -202,6 +221,7 @@ def make_fabric(experiment: Experiment) -> Fabric:
     here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
     if experiment.device == "cpu" and count == 1:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice about devices that were not asked for
         fabric = Fabric(
