@@ -28,6 +28,12 @@ COMMANDS = {
         "experiments",
         _EXPERIMENTS,
     ),
+    "figures": Command(
+        "sparsewire.figures.command",
+        "draw the figures of the experiments from their records",
+        "experiments",
+        _EXPERIMENTS,
+    ),
     "bench": Command(
         "sparsewire.bench.command",
         "measure this machine's ceilings, every engine, peers and whole training steps",

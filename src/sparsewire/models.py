@@ -1,6 +1,7 @@
 """The paper's networks, and the baselines that experiments are measured against."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,9 +48,9 @@ class ReinforceLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.wirings = check_count("wirings", wirings, least=1)
-        self.sparse = SparseLayer(
-            in_shape, out_shape, tuples, values=values, learn_values=learn_values, seed=seed
-        )
+        given: dict[str, Any] = {"values": values, "learn_values": learn_values, "seed": seed}
+        none = {"local_samples": 0, "global_samples": 0}  # it draws in its own way
+        self.sparse = SparseLayer(in_shape, out_shape, tuples, **given, **none)
 
     def forward(
         self, x: Float[Tensor, "b *x"]

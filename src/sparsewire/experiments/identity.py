@@ -4,12 +4,13 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
+from sparsewire.layers.hyper import Mode
 from sparsewire.layers.sparse import SparseLayer
 from sparsewire.models import ReinforceLayer
 from sparsewire.ops import flat_index, rounded
@@ -106,7 +107,7 @@ class Identity(Experiment):
         if self.method == "reinforce" and (self.batch // self.accumulate) % wirings:
             raise ValueError(f"batch must be divisible by wirings, {wirings}; got {self.batch}")
 
-    def resolved(self) -> Self:
+    def resolved(self) -> "Identity":
         """Fill in the paper's numbers for this size."""
         n, rewires, reinforces = self.size, self.method == "rewire", self.method == "reinforce"
         bits = max(1, round(math.log2(n)))
@@ -114,9 +115,10 @@ class Identity(Experiment):
         near = near if self.local_samples is None else self.local_samples
         far = far if self.global_samples is None else self.global_samples
         usual = 0.001 if n == 64 and not rewires else 0.005
-        filled = dataclasses.replace(
+        steps = REWIRE_STEPS if rewires else PAPER_STEPS.get(n, max(PAPER_STEPS.values()))
+        return dataclasses.replace(
             self,
-            steps=self.steps or (REWIRE_STEPS if rewires else PAPER_STEPS.get(n, 60_000)),
+            **self.shared_defaults(steps),
             lr=usual if self.lr is None else self.lr,
             values=self.values or ("ones" if rewires else "fixed"),
             tuples=self.tuples or len(self.places(0)[0]),
@@ -126,9 +128,8 @@ class Identity(Experiment):
             wirings=self.wirings or (self.batch // self.accumulate if reinforces else 1),
             keep_wiring=n <= 64 if self.keep_wiring is None else self.keep_wiring,
         )
-        return super(Identity, filled).resolved()
 
-    def settings(self) -> Sequence[Self]:
+    def settings(self) -> Sequence["Identity"]:
         """Return the experiment for each learning rate that is tried."""
         if not self.sweep:
             return [self]
@@ -228,23 +229,35 @@ class IdentityTrial(Trial):
             self.rewire.step()
 
     def evaluate(self) -> dict[str, float]:
-        """Return the rounded layer's error on new vectors, and the share of places it found."""
-        n, source = self.args.size, generator(10**6 + self.seed, self.device)
-        total, left, most = 0.0, VECTORS, max(1, _EVALUATION_ELEMENTS // n)
-        while left:
-            count = min(left, most)
-            x = torch.randn(count, n, generator=source, device=self.device)
-            total += mse_loss(self.layer(x, mode="rounded"), self.answer(x)).item() * count
-            left -= count
+        """Return the rounded layer's error on new vectors, and the share of places it found.
+
+        A tuple between two ones of a band stands for both, as long as it is not rounded: there
+        the error of the layer's expectation is told too.
+        """
+        n = self.args.size
         held = flat_index(rounded(self.layer.wiring().means, (n, n)), (n, n))
         found = torch.isin(self.rows * n + self.cols, held).float().mean().item()
-        return {"error": total / VECTORS, "found": found}
+        metrics = {"error": self.error("rounded"), "found": found}
+        if self.args.target == "band":
+            metrics["expected_error"] = self.error("expected")
+        return metrics
 
-    def snapshot(self) -> dict[str, Tensor]:
+    def error(self, mode: Mode) -> float:
+        """Return the mean squared error on new vectors, the same ones in every evaluation."""
+        source = generator(10**6 + self.seed, self.device)
+        total, most = 0.0, max(1, _EVALUATION_ELEMENTS // self.args.size)
+        for start in range(0, VECTORS, most):
+            count = min(most, VECTORS - start)
+            x = torch.randn(count, self.args.size, generator=source, device=self.device)
+            total += mse_loss(self.layer(x, mode=mode), self.answer(x)).item() * count
+        return total / VECTORS
+
+    def snapshot(self, step: int) -> dict[str, Tensor]:
         """Return the tuples, and one draw of integer tuples."""
         if not self.args.keep_wiring:
             return {}
-        drawn = self.layer.draw(mode="sampled", generator=generator(self.seed, self.device))
+        source = generator(10**6 * self.seed + step, self.device)
+        drawn = self.layer.draw(mode="sampled", generator=source)
         return {**self.layer.wiring()._asdict(), "indices": drawn.indices.flatten(0, -2).int()}
 
     def constants(self) -> dict[str, Tensor]:

@@ -6,16 +6,15 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from sparsewire.experiments.identity import Identity
+
 Record = dict[str, Any]
 
 THRESHOLD = 1e-3
 # In the order of legends; others come after them.
 METHODS = ("sparse", "reinforce", "rewire")
 # These do not change what is computed: runs that differ in them and their seed alone are one group.
-NOT_SETTINGS = frozenset(
-    {"seed", "seeds", "out", "resume", "again", "quiet", "tensorboard", "checkpoint_every"}
-    | {"sweep", "keep_wiring"}
-)
+NOT_SETTINGS = Identity.bookkeeping | {"seed"}
 # A sweep is a search of the learning rate for one combination of these.
 PROBLEM = ("size", "method", "target", "values")
 

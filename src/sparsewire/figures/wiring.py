@@ -217,7 +217,7 @@ def draw_wires(axis: Axes, frames: Frames, number: int, inches: float) -> None:
 def _height(frames: Frames, width: float) -> float:
     """Height in inches of a panel of this width, its words included; at most about square."""
     rows, cols = frames.shape.tolist()
-    return (width - 0.6) * min(max(rows / cols, 0.3), 1.0) + 0.8
+    return (width - 0.6) * min(max(rows / cols, 0.3), 1.0) + 0.95
 
 
 def _add_legend(figure: Figure, empty: Sequence[Axes]) -> None:

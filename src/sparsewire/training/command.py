@@ -1,5 +1,6 @@
 """From the words of a command line to runs: parse, check, train."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -19,4 +20,12 @@ def run_command(kind: type[Experiment], words: Sequence[str]) -> int:
         return 2
     from sparsewire.training.runs import run_all  # slow to import
 
-    return run_all(settings, words)
+    status = run_all(settings, words)
+    first_process = os.environ.get("RANK", "0") == "0"
+    if status == 0 and experiment.figures and first_process:
+        from sparsewire.figures.command import draw_all
+
+        for path in draw_all(experiment.out / f"{kind.name}.jsonl", experiment.out / "figures"):
+            if not experiment.quiet:
+                print(f"figure: {path}")
+    return status

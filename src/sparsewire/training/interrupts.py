@@ -2,7 +2,7 @@
 
 import signal
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -14,7 +14,7 @@ class Interrupts:
         self.received: int | None = None
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Interrupts":
         for number in _SIGNALS:
             try:
                 self._before[number] = signal.signal(number, self._note)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 
 class Events:
@@ -20,7 +20,7 @@ class Events:
 
             self._writer = SummaryWriter(str(folder), purge_step=start + 1 if start else None)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Events":
         return self
 
     def __exit__(

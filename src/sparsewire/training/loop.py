@@ -181,7 +181,7 @@ class Training:
         self.trial.model.eval()
         with torch.no_grad():
             metrics = self.trial.evaluate()
-            frame = self.trial.snapshot()
+            frame = self.trial.snapshot(self.step)
         self.trial.model.train()
         loss = self.meter.mean()
         if loss is not None:

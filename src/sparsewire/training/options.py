@@ -7,14 +7,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from sparsewire.ops._checks import check_choice, check_count
-
-if TYPE_CHECKING:
-    from sparsewire.training.trial import Trial
+from sparsewire.training.trial import Trial
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
@@ -58,6 +56,8 @@ class Experiment:
     """Run again what is finished already, and start unfinished runs from the beginning."""
     tensorboard: bool = True
     """Write TensorBoard events beside the checkpoints."""
+    figures: bool = True
+    """Draw figures from the records at the end."""
     quiet: bool = False
     """Print nothing but errors."""
 
@@ -67,21 +67,30 @@ class Experiment:
     metric: ClassVar[str] = "error"
     #: Arguments that do not change what is computed.
     bookkeeping: ClassVar[frozenset[str]] = frozenset(
-        {"seeds", "checkpoint_every", "out", "resume", "again", "tensorboard", "quiet"}
+        {"seeds", "checkpoint_every", "out", "resume", "again", "tensorboard", "figures", "quiet"}
     )
 
-    def build(self, seed: int, device: torch.device) -> "Trial":
+    def build(self, seed: int, device: torch.device) -> Trial:
         """Return what is trained in the run of one seed. All arguments are resolved by then."""
         raise NotImplementedError
 
-    def resolved(self) -> Self:
+    def resolved(self) -> "Experiment":
         """Return the same experiment with a value for every argument that was left open."""
-        device: Device = self.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        assert self.steps is not None  # subclasses know how many
-        every = self.evaluate_every or max(self.steps // 40, 1)
-        return dataclasses.replace(self, device=device, evaluate_every=every)
+        raise NotImplementedError
+
+    def shared_defaults(self, steps: int) -> dict[str, Any]:
+        """Return values for the open arguments that every experiment has.
+
+        Args:
+            steps: How many there are, if the user does not say.
+        """
+        steps = self.steps or steps
+        found = "cuda" if torch.cuda.is_available() else "cpu"
+        return {
+            "steps": steps,
+            "device": found if self.device == "auto" else self.device,
+            "evaluate_every": self.evaluate_every or max(steps // 40, 1),
+        }
 
     def check(self) -> None:
         """Refuse arguments that contradict each other, before any work."""
@@ -109,7 +118,7 @@ class Experiment:
                 f"batch must be divisible by accumulate × processes = {parts}; got {self.batch}"
             )
 
-    def settings(self) -> Sequence[Self]:
+    def settings(self) -> Sequence["Experiment"]:
         """Return the settings to run: this one, or those of a sweep."""
         return [self]
 

@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
 
 from tqdm import tqdm
 
@@ -36,7 +35,7 @@ class Progress:
         self._step, self._shown = start, time.monotonic()
         self._metrics = ""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Progress":
         return self
 
     def __exit__(

@@ -1,7 +1,7 @@
 """A trial: what one run trains, on what, and how it is judged."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler
 Share = Callable[[Tensor], Tensor]
 
 
+@runtime_checkable
 class Stateful(Protocol):
     """Anything else that belongs into a checkpoint."""
 
@@ -63,7 +64,7 @@ class Trial:
     def after_step(self) -> None:
         """Do what follows a step, outside of a captured graph."""
 
-    def snapshot(self) -> dict[str, Tensor]:
+    def snapshot(self, step: int) -> dict[str, Tensor]:
         """Return small tensors to look at later, one of each kind for every evaluation."""
         return {}
 

@@ -1,0 +1,79 @@
+"""`sparsewire figures`: from a file of records to all the figures that it has runs for."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sparsewire.figures.identity import draw_errors, draw_scaling
+from sparsewire.figures.wiring import animate_wiring, draw_matrix, draw_wiring
+from sparsewire.training import records
+from sparsewire.training.records import Record
+
+# The size whose wires the paper shows.
+_SHOWN_SIZE = 32
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="sparsewire figures",
+        description="Draw the figures of an experiment from its records. Nothing is trained.",
+        epilog="example: sparsewire figures results/identity.jsonl --out docs/images",
+    )
+    parser.add_argument("records", type=Path, help="a file of records, such as out/identity.jsonl")
+    parser.add_argument(
+        "--out", type=Path, help="folder for the figures (default: figures beside the records)"
+    )
+    args = parser.parse_args(words)
+    if not args.records.is_file():
+        parser.error(f"{args.records} must be a file of records; there is none")
+    drawn = draw_all(args.records, args.out or args.records.parent / "figures")
+    for path in drawn:
+        print(f"figure: {path}")
+    if not drawn:
+        print(f"{args.records} holds no runs to draw", file=sys.stderr)
+    return int(not drawn)
+
+
+def draw_all(path: Path, folder: Path) -> list[Path]:
+    """Draw every figure that a file of records has runs for; return where they are."""
+    runs = [run for run in records.read(path) if run["experiment"] == "identity"]
+    drawn = []
+    plain = [run for run in runs if _has(run, target="identity", values="fixed")]
+    if paper := [run for run in plain if not _has(run, method="rewire")]:
+        drawn.append(draw_errors(paper, folder / "identity-errors.png"))
+    if rewired := [run for run in runs if _has(run, method="rewire")]:
+        drawn.append(draw_errors(rewired, folder / "identity-rewire.png"))
+    timed = [run for run in (*plain, *rewired) if _has(run, target="identity")]
+    timed = [run for run in timed if not _has(run, method="reinforce")]
+    if len({run["arguments"]["size"] for run in timed}) > 1:
+        drawn.append(draw_scaling(timed, folder / "identity-scaling.png"))
+    shown = [run for run in runs if run.get("wiring") and (path.parent / run["wiring"]).exists()]
+    if shown:
+        run = max(shown, key=_worth_seeing)
+        wiring = path.parent / run["wiring"]
+        name = f"identity-{run['arguments']['size']}"
+        drawn.append(draw_matrix(wiring, folder / f"{name}-matrix.png"))
+        drawn.append(draw_wiring(wiring, folder / f"{name}-wiring.png", _steps(run)))
+        drawn.append(animate_wiring(wiring, folder / f"{name}-wiring.gif"))
+    return drawn
+
+
+def _has(run: Record, **arguments: Any) -> bool:
+    return all(run["arguments"].get(name) == value for name, value in arguments.items())
+
+
+def _worth_seeing(run: Record) -> tuple[bool, str]:
+    """The paper's own run first, else what was run last."""
+    paper = _has(run, method="sparse", size=_SHOWN_SIZE, target="identity", values="fixed")
+    return paper, run.get("date", "")
+
+
+def _steps(run: Record) -> tuple[int, ...]:
+    """The paper's steps; of a shorter run, five that are as far apart."""
+    paper = (0, 1000, 5000, 9000, 13000)
+    if run["steps"] >= paper[-1]:
+        return paper
+    return tuple(round(step / paper[-1] * run["steps"]) for step in paper)
