@@ -1,7 +1,6 @@
 """The paper's networks, and the baselines that experiments are measured against."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,9 +47,16 @@ class ReinforceLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.wirings = check_count("wirings", wirings, least=1)
-        given: dict[str, Any] = {"values": values, "learn_values": learn_values, "seed": seed}
-        none = {"local_samples": 0, "global_samples": 0}  # it draws in its own way
-        self.sparse = SparseLayer(in_shape, out_shape, tuples, **given, **none)
+        self.sparse = SparseLayer(
+            in_shape,
+            out_shape,
+            tuples,
+            values=values,
+            learn_values=learn_values,
+            seed=seed,
+            local_samples=0,  # it draws in its own way
+            global_samples=0,
+        )
 
     def forward(
         self, x: Float[Tensor, "b *x"]
