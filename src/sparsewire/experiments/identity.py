@@ -34,6 +34,7 @@ PAPER_RATES = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001, 0.00005, 0.00001)
 
 VECTORS = 10_000  # in an evaluation
 _EVALUATION_ELEMENTS = 2**24  # at once
+_SHOWN_SIZE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +71,8 @@ class Identity(Experiment):
     """Steps between rewirings."""
     sweep: bool = False
     """Try the paper's nine learning rates, and report the best."""
-    keep_wiring: bool | None = None
-    """Keep the tuples of every evaluation, for figures; None does so up to size 64."""
+    keep_wiring: bool = True
+    """Keep the tuples of every evaluation, for figures; up to size 64, where one can see them."""
 
     name: ClassVar[str] = "identity"
     bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {"sweep", "keep_wiring"}
@@ -128,7 +129,6 @@ class Identity(Experiment):
             global_samples=0 if reinforces else far,
             region=self.region or bits,
             wirings=self.wirings or (self.batch // self.accumulate if reinforces else 1),
-            keep_wiring=n <= 64 if self.keep_wiring is None else self.keep_wiring,
         )
 
     def settings(self) -> Sequence["Identity"]:
@@ -256,7 +256,7 @@ class IdentityTrial(Trial):
 
     def snapshot(self, step: int) -> dict[str, Tensor]:
         """Return the tuples, and one draw of integer tuples."""
-        if not self.args.keep_wiring:
+        if not self.args.keep_wiring or self.args.size > _SHOWN_SIZE:
             return {}
         source = generator(10**6 * self.seed + step, self.device)
         drawn = self.layer.draw(mode="sampled", generator=source)
