@@ -22,6 +22,9 @@ PARTS = {
         *(f"--size {n} --method rewire --target permutation {SEEDS}" for n in (256, 1024)),
         f"--size 64 --method rewire --target band {SEEDS}",
     ],
+    "largest": [
+        "--size 65536 --method rewire --steps 1500 --until 0.001 --evaluate-every 50",
+    ],
     # What the plain method makes of the harder targets, and of sizes beyond the paper's.
     "plain": [
         f"--size 16 --target permutation {SEEDS}",

@@ -17,7 +17,6 @@ def run(name: str, *words: str, folder: Path) -> subprocess.CompletedProcess[str
 @pytest.mark.parametrize(
     ("name", "words", "files"),
     [
-        ("identity.py", ["--size", "5", "--steps", "7"], ["identity.png", "identity.pt"]),
         ("constraints.py", ["--steps", "3"], ["constraints.png"]),
     ],
 )

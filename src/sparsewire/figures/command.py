@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sparsewire.figures.identity import draw_errors, draw_scaling
+from sparsewire.figures.tables import write_table
 from sparsewire.figures.wiring import animate_wiring, draw_matrix, draw_wiring
 from sparsewire.training import records
 from sparsewire.training.records import Record
@@ -20,16 +21,29 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="sparsewire figures",
         description="Draw the figures of an experiment from its records. Nothing is trained.",
-        epilog="example: sparsewire figures results/identity.jsonl --out docs/images",
+        epilog="example: sparsewire figures results/identity.jsonl --out docs/images "
+        "--page docs/identity.md",
     )
     parser.add_argument("records", type=Path, help="a file of records, such as out/identity.jsonl")
     parser.add_argument(
         "--out", type=Path, help="folder for the figures (default: figures beside the records)"
     )
+    parser.add_argument(
+        "--page", type=Path, help="also put the table of the runs into this page, between its marks"
+    )
+    parser.add_argument(
+        "--no-animation", action="store_true", help="draw no GIF of the wires as they move"
+    )
     args = parser.parse_args(words)
     if not args.records.is_file():
         parser.error(f"{args.records} must be a file of records; there is none")
-    drawn = draw_all(args.records, args.out or args.records.parent / "figures")
+    if args.page is not None:
+        try:
+            print(f"table: {write_table(args.page, records.read(args.records))}")
+        except (OSError, ValueError) as error:
+            parser.error(f"--page: {error}")
+    out = args.out or args.records.parent / "figures"
+    drawn = draw_all(args.records, out, animation=not args.no_animation)
     for path in drawn:
         print(f"figure: {path}")
     if not drawn:
@@ -37,14 +51,15 @@ def main(words: Sequence[str]) -> int:
     return int(not drawn)
 
 
-def draw_all(path: Path, folder: Path) -> list[Path]:
+def draw_all(path: Path, folder: Path, animation: bool = True) -> list[Path]:
     """Draw every figure that a file of records has runs for; return where they are."""
     runs = [run for run in records.read(path) if run["experiment"] == "identity"]
     drawn = []
     plain = [run for run in runs if _has(run, target="identity", values="fixed")]
     if paper := [run for run in plain if not _has(run, method="rewire")]:
         drawn.append(draw_errors(paper, folder / "identity-errors.png"))
-    if rewired := [run for run in runs if _has(run, method="rewire")]:
+    rewired = [run for run in runs if _has(run, method="rewire") and not _has(run, target="band")]
+    if rewired:
         drawn.append(draw_errors(rewired, folder / "identity-rewire.png"))
     timed = [run for run in (*plain, *rewired) if _has(run, target="identity")]
     timed = [run for run in timed if not _has(run, method="reinforce")]
@@ -57,7 +72,8 @@ def draw_all(path: Path, folder: Path) -> list[Path]:
         name = f"identity-{run['arguments']['size']}"
         drawn.append(draw_matrix(wiring, folder / f"{name}-matrix.png"))
         drawn.append(draw_wiring(wiring, folder / f"{name}-wiring.png", _steps(run)))
-        drawn.append(animate_wiring(wiring, folder / f"{name}-wiring.gif"))
+        if animation:
+            drawn.append(animate_wiring(wiring, folder / f"{name}-wiring.gif"))
     return drawn
 
 
