@@ -31,7 +31,7 @@ def test_example_runs(name: str, words: list[str], files: list[str], tmp_path: P
 
 
 def test_bad_arguments_are_named(tmp_path: Path) -> None:
-    result = run("identity.py", "--size", "0", folder=tmp_path)
+    result = run("constraints.py", "--steps", "many", folder=tmp_path)
     assert result.returncode == 2
-    assert "--size must be at least 1; got 0" in result.stderr
+    assert "--steps: invalid int value: 'many'" in result.stderr
     assert list(tmp_path.iterdir()) == []
