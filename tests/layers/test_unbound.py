@@ -98,6 +98,19 @@ def test_places_inside_are_met_and_those_at_the_ends_just_missed(edge, sizes):
 
 
 @for_edges
+@pytest.mark.parametrize("source", [LowerTriangular(1), Banded(2, 3, 1)])
+def test_places_between_the_limits_of_their_row_are_met(edge, source):
+    """In the first and last row too, whose means are a little inside."""
+    layout, shapes = source.layout, Shapes((9,), (9,))
+    places = allowed_places(layout, shapes)
+    low, high = layout.limits(places[:, 0], shapes)
+    between = (places[:, 1] > low) & (places[:, 1] < high)
+    assert {0, 8} & set(places[between][:, 0].tolist())
+    means = layout.bound(layout.unbound(places, shapes, edge), shapes, edge)
+    assert (means - places)[between][:, 1].abs().max() < 1e-9
+
+
+@for_edges
 @pytest.mark.parametrize("size", [2**10, 2**16, 2**19])
 def test_long_axes_in_float32(edge, size):
     """Both ends, their neighbours, the middle and a hundred places between."""

@@ -115,7 +115,7 @@ class Identity(Experiment):
         near, far = PAPER_SAMPLES.get(n, (2, max(2 * bits - 3, 1)))
         near = near if self.local_samples is None else self.local_samples
         far = far if self.global_samples is None else self.global_samples
-        usual = 0.001 if n == 64 and not rewires else 0.005
+        usual = 0.001 if n >= 64 and not rewires else 0.005  # beyond 64 as at 64
         most = max(PAPER_STEPS.values())  # what the paper's figure gives the baseline
         steps = most if reinforces else PAPER_STEPS.get(n, most)
         steps = REWIRE_STEPS if rewires else steps

@@ -250,7 +250,7 @@ class Training:
         if trial.schedule is not None:
             trial.schedule.load_state_dict(state["schedule"])
         for name, extra in trial.extras.items():
-            pass
+            extra.load_state_dict(state["extras"][name])
         self.meter.load_state_dict(state["meter"])
         self.curve, self.frames = state["curve"], state["frames"]
         self.step, self.best = state["step"], state["best"]
