@@ -43,7 +43,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.demo ## learn an identity matrix on the CPU, draw its wires and how they moved
-	$(BIN)/python -m sparsewire identity --size 16 --steps 6000 --resume --out out
+	$(BIN)/python -m sparsewire identity --size 16 --steps 6000 --evaluate-every 100 --until 1e-6 --resume --out out
 
 bench: $(VENV)/.bench ## measure this machine into benchmarks/results.csv, and make docs/benchmarks.md
 	$(BIN)/python -m sparsewire bench $(BENCH_ARGS)
