@@ -62,7 +62,7 @@ class ReinforceLayer(nn.Module):
         self, x: Float[Tensor, "b *x"]
     ) -> tuple[Float[Tensor, "w g *y"], Float[Tensor, " w"]]:
         """Return the outputs by draw, (w, b / w, *out_shape), and the draws' log-probabilities."""
-        draws = min(self.wirings, len(x))
+        draws = max(1, min(self.wirings, len(x)))
         if len(x) % draws:
             raise ValueError(f"x must hold a multiple of {draws} instances; got {len(x)}")
         means, variances, values = self.sparse.wiring()
@@ -74,6 +74,6 @@ class ReinforceLayer(nn.Module):
         log_density = -0.5 * (
             (drawn - means).square() / variances + variances.log() + math.log(2 * math.pi)
         )
-        grouped = x.reshape(draws, -1, *x.shape[1:])
+        grouped = x.reshape(draws, len(x) // draws, *x.shape[1:])
         y = contract(indices, values.expand(draws, -1), grouped, outs)
         return y, log_density.sum((-2, -1))

@@ -14,7 +14,7 @@ from sparsewire.layers.hyper import HyperLayer
 from sparsewire.layers.sources import FreeTuples
 from sparsewire.layers.wiring import Draw, Wiring
 from sparsewire.ops import flat_index, mark_repeats, rounded
-from sparsewire.ops._checks import check_count, check_range
+from sparsewire.ops._checks import check_count, check_range, constant
 
 # Variance above the floor with which a tuple starts at its new place: it is sure of it.
 _FRESH_VARIANCE = 0.01
@@ -149,10 +149,11 @@ class Rewire:
     def _watch(self, draw: Draw) -> None:
         if torch.compiler.is_compiling():
             raise RuntimeError(
-                "Rewire watches gradients inside of the layer, which torch.compile hides: compile "
+                "Rewire watches gradients inside of the layer, which cannot be compiled: compile "
                 "the rest of the model, or capture the step with sparsewire.capture"
             )
-        draw.values.register_hook(lambda gradient: self._note(draw.indices, gradient))
+        indices = draw.indices  # and not the draw: its values would hold the hook, which holds them
+        draw.values.register_hook(lambda gradient: self._note(indices, gradient))
 
     @torch.no_grad()
     def _note(self, indices: Int[Tensor, "*w c m r"], gradient: Float[Tensor, "*w c m"]) -> None:
@@ -163,23 +164,27 @@ class Rewire:
         # Without the nearest ones: the tuple is there already, and they would come in every pass.
         spots = indices.reshape(-1, each, rank)[:, nearest:].flatten(0, 1)
         size = gradient.reshape(-1, each)[:, nearest:].flatten().abs().float()
-        allowed = layer.layout.allowed(spots, self._shapes)
-        if allowed is not None:
-            size = torch.where(allowed, size, -1.0)
-        sizes = torch.cat([self.gradients, size])
+        usable = size.isfinite()
+        if (allowed := layer.layout.allowed(spots, self._shapes)) is not None:
+            usable &= allowed
+        sizes = torch.cat([self.gradients, torch.where(usable, size, -1.0)])
         places = torch.cat([self.places, flat_index(spots, self._space)])
         best, which = sizes.topk(len(self.gradients))
-        self.gradients.copy_(best)
         self.places.copy_(places[which])
+        # A place that was seen before, with a larger gradient, makes room for another.
+        self.gradients.copy_(torch.where(self._repeated(self.places), -1.0, best))
 
     def _free_places(self, holds: Int[Tensor, " k"]) -> tuple[Int[Tensor, " p"], Int[Tensor, ""]]:
         """Return the kept places, those to go to first and best, and how many those are."""
         places, sizes = _pooled(self.places), _pooled(self.gradients)
         sizes, order = sizes.sort(descending=True, stable=True)
         places = places[order]
-        again = mark_repeats(places.unsqueeze(-1), (math.prod(self._space),))
-        taken = again | _is_in(places, holds) | (sizes <= 0) | sizes.isnan()
+        taken = self._repeated(places) | _is_in(places, holds) | (sizes <= 0)
         return places[taken.byte().argsort(stable=True)], (~taken).sum()
+
+    def _repeated(self, places: Int[Tensor, " p"]) -> Bool[Tensor, " p"]:
+        """Mark places that stand in the list already."""
+        return mark_repeats(places.unsqueeze(-1), (math.prod(self._space),))
 
     def _hand_over(self, leaving: Bool[Tensor, " k"], keeper: Int[Tensor, " k"]) -> None:
         """Add the values of tuples that leave a shared place to the one that stays."""
@@ -191,14 +196,10 @@ class Rewire:
         """Put the moved tuples at their goals, as if they had just begun there."""
         layer, source = self.layer, self.source
         means = layer.layout.unbound(_unflatten(goal, self._space), self._shapes, layer.edge)
-        # bound_variances has one raw number for all axes; the longest one decides.
-        width = _FRESH_VARIANCE / (max(self._space) * layer.variance_scale)
-        fresh: list[tuple[Tensor, Any]] = [
+        start = torch.full_like(source.raw_variances, self._fresh_variance())
+        fresh: list[tuple[Tensor, Tensor]] = [
             (source.raw_means, means),
-            (
-                source.raw_variances,
-                torch.full_like(goal, math.log(math.expm1(width)) - 2.0).float(),
-            ),
+            (source.raw_variances, start),
         ]
         if self._owns_values():
             fresh.append((source.values, torch.zeros_like(source.values)))
@@ -211,7 +212,18 @@ class Rewire:
 
     def _owns_values(self) -> bool:
         """Whether each tuple has a learned value of its own."""
-        return isinstance(self.source.values, nn.Parameter) and self.layer.value_of is None
+        values = self.source.values
+        own = len(values) == len(self.source.raw_means) and self.layer.value_of is None
+        return own and isinstance(values, nn.Parameter)
+
+    def _fresh_variance(self) -> float:
+        """Return the raw variance that `bound_variances` turns into a little above its floor."""
+        # There is one raw number for all axes; the longest one decides.
+        scale = max(self._space) * self.layer.variance_scale
+        if not scale:
+            return 0.0  # every raw number gives the floor
+        width = _FRESH_VARIANCE / scale
+        return width + math.log(-math.expm1(-width)) - 2.0
 
 
 def contributions(wiring: Wiring) -> Float[Tensor, " k"]:
@@ -255,17 +267,15 @@ def find_keepers(
         tensor([1, 1, 2, 1])
     """
     places = flat_index(held, space)
-    order = strength.argsort(descending=True, stable=True)
-    ordered, by_place = places[order].sort(stable=True)
-    order = order[by_place]  # by place, and the strongest first in each
+    strongest = strength.argsort(descending=True, stable=True)
+    ordered, by_place = places[strongest].sort(stable=True)
+    order = strongest[by_place]  # by place, and the strongest first in each
     myself = torch.arange(len(places), device=places.device)
-    rank = torch.empty_like(order).scatter(
-        0, strength.argsort(descending=True, stable=True), myself
-    )
+    rank = torch.empty_like(order).scatter(0, strongest, myself)
     keeper, nearest = myself.clone(), torch.full_like(strength, math.inf)
-    last = held.new_tensor([n - 1 for n in space])
+    last = constant([n - 1 for n in space], torch.int64, held.device)
     for offset in itertools.product((0, -1, 1), repeat=len(space)):
-        beside = held + held.new_tensor(offset)
+        beside = held + constant(offset, torch.int64, held.device)
         at = flat_index(beside.clamp_(min=0).minimum(last), space)
         first = torch.searchsorted(ordered, at).clamp(max=len(ordered) - 1)
         other = order[first]

@@ -123,7 +123,6 @@ def test_long_axes_in_float32(edge, size):
     assert torch.equal(rounded(means, (size, 3)), places)
 
 
-@pytest.mark.xfail(reason="1 − 0.02 / n is computed in float32, as 1, which wraps to 0")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_last_place_of_the_longest_axis_that_wraps(dtype):
     """Axes of 2²² places are allowed in float32, and longer ones in float64."""

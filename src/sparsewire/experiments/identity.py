@@ -18,7 +18,7 @@ from sparsewire.ops._checks import check_count
 from sparsewire.ops.contraction import contract_flat
 from sparsewire.rewire import Rewire
 from sparsewire.training.command import run_command
-from sparsewire.training.options import Experiment
+from sparsewire.training.options import Experiment, processes
 from sparsewire.training.trial import Share, Trial, generator
 
 Method = Literal["sparse", "reinforce", "rewire"]
@@ -35,6 +35,7 @@ PAPER_RATES = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001, 0.00005, 0.00001)
 VECTORS = 10_000  # in an evaluation
 _EVALUATION_ELEMENTS = 2**24  # at once
 _SHOWN_SIZE = 64
+_SAMPLES = ("local_samples", "global_samples")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +84,12 @@ class Identity(Experiment):
         check_count("size", self.size, least=2)
         check_count("band", self.band)
         check_count("rewire_every", self.rewire_every, least=1)
-        for name in ("tuples", "region", "wirings"):
-            if (count := getattr(self, name)) is not None:
-                check_count(name, count, least=1)
+        for names, least in ((("tuples", "region", "wirings"), 1), (_SAMPLES, 0)):
+            for name in names:
+                if (count := getattr(self, name)) is not None:
+                    check_count(name, count, least=least)
+        if self.method == "rewire" and self.local_samples == self.global_samples == 0:
+            raise ValueError("global_samples must be above 0 to find places, or local_samples")
         default = {field.name: field.default for field in dataclasses.fields(self)}
         for name, needed, has in (
             ("band", "target band", self.target == "band"),
@@ -104,16 +108,18 @@ class Identity(Experiment):
             raise ValueError(f"band must be below the size, {self.size}; got {self.band}")
         if self.region is not None and self.region > self.size:
             raise ValueError(f"region must be at most the size, {self.size}; got {self.region}")
-        wirings = self.wirings or 1
-        if self.method == "reinforce" and (self.batch // self.accumulate) % wirings:
-            raise ValueError(f"batch must be divisible by wirings, {wirings}; got {self.batch}")
+        each = self.batch // self.accumulate // processes()
+        draws = min(self.wirings or each, each)
+        if self.method == "reinforce" and each % draws:
+            raise ValueError(f"wirings must divide {each}, instances in a pass; got {self.wirings}")
 
     def resolved(self) -> "Identity":
         """Fill in the paper's numbers for this size."""
         n, rewires, reinforces = self.size, self.method == "rewire", self.method == "reinforce"
         bits = max(1, round(math.log2(n)))
-        near, far = PAPER_SAMPLES.get(n, (2, max(2 * bits - 3, 1)))
+        near, far = PAPER_SAMPLES.get(n, (2, None))
         near = near if self.local_samples is None else self.local_samples
+        far = max(2 * bits - 1 - near, 1) if far is None else far
         far = far if self.global_samples is None else self.global_samples
         usual = 0.001 if n >= 64 and not rewires else 0.005  # beyond 64 as at 64
         most = max(PAPER_STEPS.values())  # what the paper's figure gives the baseline

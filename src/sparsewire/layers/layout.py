@@ -20,6 +20,7 @@ from sparsewire.ops._checks import (
     check_open_shape,
     check_rank,
     check_sizes,
+    constant,
 )
 from sparsewire.ops.duplicates import flat_columns
 from sparsewire.ops.reading import Where
@@ -83,8 +84,8 @@ class Layout:
         self, indices: Int[Tensor, "*b r"], shapes: Shapes, edge: Edge
     ) -> Float[Tensor, "*b r"]:
         """Return raw tuples in float64 whose means are these allowed indices, or next to them."""
-        last = [n - 1 for n in self.space(shapes)]
-        return unbound_fractions(_along(indices.double(), 0.0, indices.new_tensor(last)), edge)
+        last = constant([n - 1 for n in self.space(shapes)], torch.float64, indices.device)
+        return unbound_fractions(_along(indices.double(), 0.0, last), edge)
 
     def allowed(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Bool[Tensor, "*b"] | None:
         """Return which integer tuples may get a share; None where all may."""
@@ -261,7 +262,8 @@ class _IntervalLayout(Layout):
     ) -> Float[Tensor, "*b r"]:
         """Take the second column's position between the limits of its row."""
         row, place = indices.double().unbind(-1)
-        along = _along(row, 0.0, row.new_tensor(shapes.outs[0] - 1))
+        last = constant([shapes.outs[0] - 1], torch.float64, row.device)
+        along = _along(row, 0.0, last)
         # The limits of the row that the mean will have, which differs a little at the edges.
         across = _along(place, *self.limits(along * (shapes.outs[0] - 1), shapes))
         return unbound_fractions(torch.stack([along, across], dim=-1), edge)
@@ -437,7 +439,8 @@ class ConvolutionLayout(Layout):
 def _along(place: Tensor, low: Tensor | float, high: Tensor) -> Tensor:
     """Return where a place lies between two others, as a share of the way, a little inside."""
     length = (high - low).clamp(min=1)
-    margin = (_MARGIN / length).clamp(max=0.5)
+    # At least 2⁻²⁴: in float32 nothing is nearer to 1, and 1 itself would wrap to 0.
+    margin = (_MARGIN / length).clamp(2**-24, 0.5)
     return ((place - low) / length).clamp(margin, 1 - margin)
 
 
