@@ -30,11 +30,12 @@ def write_whole(path: Path, data: bytes, before: Callable[[], None] | None = Non
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise DiskError(
             f"{path} could not be written, {len(data):,} bytes: {error.strerror or error}"
         ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def append_line(path: Path, line: str) -> None:

@@ -1,5 +1,7 @@
 """TensorBoard events, for those who like to watch."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,12 +32,20 @@ class Events:
         trace: TracebackType | None,
     ) -> None:
         if self._writer is not None:
-            self._writer.close()
+            self._try(self._writer.close)
 
     def write(self, step: int, numbers: dict[str, float | None]) -> None:
         """Write numbers by name; those that are not known are left out."""
         if self._writer is None:
             return
         for name, number in numbers.items():
-            if number is not None:
-                self._writer.add_scalar(name, number, step)
+            if number is not None and self._writer is not None:
+                self._try(lambda: self._writer.add_scalar(name, number, step))  # noqa: B023
+
+    def _try(self, write: Callable[[], None]) -> None:
+        """Write; where that fails, say so and go on without: they are only for looking at."""
+        try:
+            write()
+        except OSError as error:
+            self._writer = None
+            print(f"TensorBoard events end here: {error.strerror or error}", file=sys.stderr)

@@ -3,6 +3,8 @@
 import contextlib
 import signal
 import time
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +101,9 @@ class Training:
         self.model, self.optimizer = fabric.setup(self.trial.model, self.trial.optimizer)
         self.curve: dict[str, list[Any]] = {}
         self.frames: dict[str, Tensor] = {}
-        self.step, self.best = 0, float("inf")
+        self.step, self.best, self.saved = 0, float("inf"), -1
+        self.identifier = uuid.uuid4().hex  # tells this run from one that begins it again
+        self.signal = 0  # the one that came too late to stop this run
         self.steps: int = experiment.steps  # pyright: ignore[reportAttributeAccessIssue]
         self._seconds, self._began = 0.0, time.monotonic()
         self._loss = torch.zeros((), device=self.device)
@@ -142,7 +146,7 @@ class Training:
                 progress.advance(self.step, self._loss.item)
                 look = look_often or self.step % _STEPS_BETWEEN_LOOKS == 0
                 if look:
-                    self._check_health()
+                    self._check_loss()
                 if self.step % every == 0 or self.step == self.steps:
                     self.evaluate(progress, events)
                 if look and (number := self._agree(interrupts.received)):
@@ -151,7 +155,9 @@ class Training:
                 if self.step % self.experiment.checkpoint_every == 0:
                     self.save()
             progress.finish(self.step)
-            self.save()
+            if self.saved != self.step:
+                self.save()
+            self.signal = self._agree(interrupts.received)
 
     def advance(self) -> Tensor:
         """Make one step: forward and backward for every part of the batch, then the optimiser."""
@@ -190,26 +196,21 @@ class Training:
         for name, value in point.items():
             self.curve.setdefault(name, []).append(value)
         for name, tensor in {"step": torch.tensor(self.step), **frame}.items() if frame else ():
-            new = tensor.detach().cpu().unsqueeze(0)
+            new = tensor.detach().cpu().clone().unsqueeze(0)
             old = self.frames.get(name)
             self.frames[name] = new if old is None else torch.cat([old, new])
         progress.evaluated(metrics)
         events.write(self.step, {"loss": loss, **metrics})
         if metrics[self.experiment.metric] < self.best:
             self.best = metrics[self.experiment.metric]
-            if self.step and self.fabric.is_global_zero:
-                self.checkpoints.save_best(self.state())
+            if self.step:
+                self._write(self.checkpoints.save_best)
 
     def save(self) -> None:
         """Save everything that the rest of the run depends on."""
         self._check_health()
-        if self.fabric.is_global_zero:
-            try:
-                self.checkpoints.save(self.state())
-            except DiskError as error:
-                raise DiskError(
-                    f"{error}, after step {self.step:,}; {self._last_good()}"
-                ) from error
+        self._write(self.checkpoints.save)
+        self.saved = self.step
         self.fabric.barrier()
 
     def state(self) -> dict[str, Any]:
@@ -219,6 +220,7 @@ class Training:
             "experiment": self.experiment.name,
             "arguments": self.experiment.arguments(),
             "seed": self.seed,
+            "run": self.identifier,
             "step": self.step,
             "seconds": self.seconds,
             "best": self.best,
@@ -253,7 +255,8 @@ class Training:
             extra.load_state_dict(state["extras"][name])
         self.meter.load_state_dict(state["meter"])
         self.curve, self.frames = state["curve"], state["frames"]
-        self.step, self.best = state["step"], state["best"]
+        self.step, self.best, self.saved = state["step"], state["best"], state["step"]
+        self.identifier = state["run"]
         self._seconds, self._began = state["seconds"], time.monotonic()
         set_random_state(state["random"], self.device)
         return problems
@@ -263,18 +266,35 @@ class Training:
         try:
             return captured()
         except (ValueError, RuntimeError) as error:
-            if all(bool(p.isfinite().all()) for p in self.trial.model.parameters()):
+            if self._finite():
                 raise
             raise self._diverged(self.step + 1) from error
 
-    def _check_health(self) -> None:
-        if bad := int(self.meter.first_bad):
-            raise self._diverged(bad)
+    def _check_loss(self) -> None:
+        """Stop if any process had a bad loss."""
+        if bad := self._agree(int(self.meter.first_bad)):
+            raise self._diverged(bad, "the loss was")
 
-    def _diverged(self, step: int) -> DivergedError:
+    def _check_health(self) -> None:
+        """Stop if the loss or a parameter is bad: such a model is neither judged nor saved."""
+        self._check_loss()
+        if not self._finite():
+            raise self._diverged(self.step)
+
+    def _finite(self) -> bool:
+        return all(bool(p.isfinite().all()) for p in self.trial.model.parameters())
+
+    def _write(self, save: Callable[[dict[str, Any]], None]) -> None:
+        if not self.fabric.is_global_zero:
+            return
+        try:
+            save(self.state())
+        except DiskError as error:
+            raise DiskError(f"{error}, after step {self.step:,}; {self._last_good()}") from error
+
+    def _diverged(self, step: int, what: str = "parameters were") -> DivergedError:
         return DivergedError(
-            f"the loss was NaN or infinite in step {step:,} of seed {self.seed}; "
-            f"{self._last_good()}"
+            f"{what} NaN or infinite in step {step:,} of seed {self.seed}; {self._last_good()}"
         )
 
     def _last_good(self) -> str:
@@ -293,9 +313,9 @@ class Training:
             return contextlib.nullcontext()
         return self.fabric.no_backward_sync(self.model, enabled=skip)
 
-    def _agree(self, signal_number: int | None) -> int:
-        """Return the signal that any process received, or 0; all stop after the same step."""
-        number = signal_number or 0
+    def _agree(self, number: int | None) -> int:
+        """Return the largest number of all processes, so that all stop after the same step."""
+        number = number or 0
         if self.fabric.world_size == 1:
             return number
         return int(self.fabric.all_reduce(torch.tensor(number), reduce_op="max"))  # pyright: ignore
@@ -312,8 +332,8 @@ class Training:
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load an optimiser's state, and keep how it computes here: the state may be of a GPU."""
-    rates = ("lr", "initial_lr", "params")
-    own = [{k: v for k, v in g.items() if k not in rates} for g in optimizer.param_groups]
+    here = ("capturable", "foreach", "fused")
+    own = [{name: g[name] for name in here if name in g} for g in optimizer.param_groups]
     optimizer.load_state_dict(state)
     for group, options in zip(optimizer.param_groups, own, strict=True):
         group.update(options)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 
@@ -106,8 +106,10 @@ class Experiment:
                 f"seeds must be different whole numbers, at least one; got {self.seeds}"
             )
         for seed in self.seeds:
-            check_count("seeds", seed)
-        check_choice("device", self.device, ("auto", "cpu", "cuda"))
+            if check_count("seeds", seed) >= 2**32:
+                raise ValueError(f"seeds must be below 2**32; got {seed}")
+        check_choice("device", self.device, get_args(Device))
+        check_choice("precision", self.precision, get_args(Precision))
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device must be cpu or auto: cuda was asked for and none was found")
         if self.resume and self.again:

@@ -1,9 +1,11 @@
 """Runs: every seed of every setting, each once, recorded when it ends, and summed up."""
 
+import contextlib
 import io
 import logging
 import os
 import shlex
+import shutil
 import signal
 import sys
 import warnings
@@ -73,7 +75,7 @@ def run_all(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
 def check_unfinished(runs: Iterable[tuple[Experiment, int]]) -> None:
     """Ask what to do with runs that stand half done, if nobody said."""
     for experiment, seed in runs:
-        if experiment.resume or experiment.again or find_record(experiment, seed) is not None:
+        if experiment.resume or experiment.again or find_finished(experiment, seed) is not None:
             continue
         folder = run_folder(experiment, seed)
         if Checkpoints(folder).exist():
@@ -88,7 +90,7 @@ def make_run(
 ) -> str:
     """Make the run of one seed, unless it is recorded; return how it ended."""
     name = f"{experiment.label()}, seed {seed}"
-    if not experiment.again and (done := find_record(experiment, seed)) is not None:
+    if not experiment.again and (done := find_finished(experiment, seed)) is not None:
         say(f"{name}: {done['status']} already, in {record_path(experiment)} (--again to repeat)")
         return done["status"]
     training = Training(experiment, seed, fabric, run_folder(experiment, seed))
@@ -106,6 +108,8 @@ def make_run(
         ended = ", ".join(f"{k} {v:.3g}" for k, v in final(training).items())
         say(f"{name}: {ended} after {training.step:,} steps, {training.seconds:.1f} s")
     fabric.barrier()
+    if training.signal:
+        raise StoppedError(training.signal, training.step)
     return status
 
 
@@ -118,6 +122,7 @@ def prepare(training: Training, say: Callable[[str], None]) -> None:
         training.fabric.barrier()
         if training.fabric.is_global_zero:
             checkpoints.clear()
+            shutil.rmtree(training.folder / "events", ignore_errors=True)
     else:
         for problem in training.resume():
             _complain(training.fabric, f"{problem}; the checkpoint before it is used")
@@ -137,6 +142,7 @@ def describe(training: Training, command: str, status: str, problem: str | None)
         "seed": training.seed,
         "status": status,
         "problem": problem,
+        "run": training.identifier,
         "date": machine.now(),
         "commit": machine.commit(machine.clone() or Path(__file__).parent),
         "device": described.pop("device"),
@@ -202,6 +208,17 @@ def find_record(experiment: Experiment, seed: int) -> Record | None:
         if record["key"] == experiment.key() and record["seed"] == seed:
             return record
     return None
+
+
+def find_finished(experiment: Experiment, seed: int) -> Record | None:
+    """Return the record of this run, unless it was begun again since and stands half done."""
+    record = find_record(experiment, seed)
+    checkpoints = Checkpoints(run_folder(experiment, seed))
+    if record is not None and checkpoints.exist():
+        with contextlib.suppress(CheckpointError):
+            if checkpoints.load()[0]["run"] != record.get("run"):
+                return None
+    return record
 
 
 def record_path(experiment: Experiment) -> Path:
