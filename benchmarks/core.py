@@ -52,6 +52,7 @@ def describe() -> dict[str, Any]:
     import torch
 
     import sparsewire
+    from sparsewire import machine
 
     def git(*words: str) -> str:
         done = subprocess.run(
@@ -63,7 +64,7 @@ def describe() -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": git("rev-parse", "HEAD") + ("+changes" if changed else ""),
-        "device": f"{processor()}, one thread of {os.cpu_count()}",
+        "device": f"{machine.processor()}, one thread of {os.cpu_count()}",
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -71,15 +72,6 @@ def describe() -> dict[str, Any]:
             "sparsewire": sparsewire.__version__,
         },
     }
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def measure_import() -> dict[str, Any]:

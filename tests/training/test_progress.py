@@ -44,7 +44,7 @@ def test_a_terminal_shows_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = walk()
     assert asked
     last = terminal.getvalue().split("\r")[-1]
-    for words in ("toy, seed 0: ", "50%", "20.0/40.0", "step/s", "loss 0.125", "error 0.0625"):
+    for words in ("toy, seed 0: ", "50%", "20/40", "steps/s", "loss 0.125", "error 0.0625"):
         assert words in last
     assert "found 1" in last
     assert "<" in last.split("[")[1]  # time gone < time left
@@ -54,7 +54,7 @@ def test_the_loss_is_read_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> 
     terminal = make_terminal(monkeypatch)
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN", 1000.0)
     assert walk() == []
-    assert "20.0/40.0" in terminal.getvalue().split("\r")[-1]
+    assert "20/40" in terminal.getvalue().split("\r")[-1]
 
 
 @pytest.mark.parametrize("quiet", [True, False])
@@ -76,7 +76,7 @@ def test_a_run_shows_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     finished(Toy(quiet=False), tmp_path)
     text = terminal.getvalue()
     assert "toy: sum, seed 0: " in text
-    assert "12.0/12.0" in text.split("\r")[-1]
+    assert "12/12" in text.split("\r")[-1]
     assert "loss " in text
     assert "error " in text
     finished(Toy(), tmp_path)

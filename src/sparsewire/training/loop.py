@@ -199,7 +199,7 @@ class Training:
             new = tensor.detach().cpu().clone().unsqueeze(0)
             old = self.frames.get(name)
             self.frames[name] = new if old is None else torch.cat([old, new])
-        progress.evaluated(metrics)
+        progress.evaluated({self.experiment.metric: metrics[self.experiment.metric]})
         events.write(self.step, {"loss": loss, **metrics})
         if metrics[self.experiment.metric] < self.best:
             self.best = metrics[self.experiment.metric]

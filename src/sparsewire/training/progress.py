@@ -1,9 +1,9 @@
 """A bar with loss, metric, speed and time left, where there is a terminal to see it."""
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from tqdm import tqdm
 
@@ -23,14 +23,16 @@ class Progress:
 
     def __init__(self, text: str, start: int, total: int, quiet: bool) -> None:
         self._hidden = quiet or not sys.stderr.isatty()
+        # Some terminals say that they have no size, and tqdm would then draw nothing.
+        size = shutil.get_terminal_size((100, 24))
         self._bar = tqdm(
             desc=text,
             initial=start,
             total=total,
             disable=self._hidden,
-            unit="step",
-            unit_scale=True,
-            dynamic_ncols=True,
+            unit=" steps",
+            ncols=size.columns,
+            nrows=size.lines,
         )
         self._step, self._shown = start, time.monotonic()
         self._metrics = ""
@@ -38,12 +40,7 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.close()
 
     def advance(self, step: int, loss: Callable[[], float]) -> None:
