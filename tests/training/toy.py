@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
-from sparsewire.training.loop import Training
+from sparsewire.training.checkpoints import read_checkpoint
+from sparsewire.training.loop import StoppedError, Training
 from sparsewire.training.options import Device, Experiment
 from sparsewire.training.runs import make_fabric
 from sparsewire.training.trial import Share, Trial, generator
@@ -186,3 +188,27 @@ def full_disk(limit: int = 0) -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
+
+
+def toy_trial(training: Training) -> ToyTrial:
+    assert isinstance(training.trial, ToyTrial)
+    return training.trial
+
+
+def stop(experiment: Any, folder: Path, step: int, number: int = signal.SIGTERM) -> None:
+    """Run until a signal comes right after a step."""
+    training = training_of(experiment, folder)
+    after_step = training.trial.after_step
+
+    def raise_signal() -> None:
+        after_step()
+        if training.step == step:
+            signal.raise_signal(number)
+
+    training.trial.after_step = raise_signal
+    before = signal.getsignal(number)
+    with pytest.raises(StoppedError, match=f"stopped and saved after step {step:,}") as stopped:
+        training.run()
+    assert stopped.value.number == number
+    assert signal.getsignal(number) == before
+    assert read_checkpoint(folder / "last.pt")["step"] == step

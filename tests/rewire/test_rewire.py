@@ -1,0 +1,352 @@
+"""Rewiring: who contributes, who keeps a place, how it lives, what it refuses."""
+
+import copy
+import itertools
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.helpers import LargestStorage
+from tests.layers.dense import Look, tuples_of
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from wires import (
+    SOURCES,
+    Setup,
+    all_wasted,
+    flat_layer,
+    keepers_one_by_one,
+    offer,
+    put,
+    setup,
+    train,
+)
+
+import sparsewire as sw
+from sparsewire import HyperLayer, Rewire, SparseLayer, Wiring
+from sparsewire.ops import flat_index, rounded
+from sparsewire.rewire import _is_in, _unflatten, contributions, find_keepers
+
+# What a tuple contributes.
+
+
+def mass_on_integers(variance: float) -> float:
+    steps = np.arange(-2000, 2001)
+    return float(np.exp(-(steps**2) / (2 * variance)).sum())
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("variances", "tolerance"),
+    [
+        ((0.01, 0.03, 0.05), 1e-3),  # narrow: nothing is left for the neighbours
+        ((1.0, 7.0, 400.0), 1e-6),  # wide: the sum over integers is the integral
+        ((0.01, 9.0, 0.02), 1e-3),
+        ((0.1, 1 / (2 * math.pi), 0.3), 0.09),  # between the two, the worst is 8.6 % for an axis
+    ],
+)
+def test_contributions_are_the_share_at_the_mean(rank, variances, tolerance):
+    values = torch.tensor([2.0, -3.0], dtype=torch.float64)
+    table = torch.tensor([variances[:rank], variances[::-1][:rank]], dtype=torch.float64)
+    got = contributions(Wiring(torch.zeros_like(table), table, values))
+    want = [
+        abs(v) / math.prod(mass_on_integers(s) for s in row)
+        for v, row in zip(values.tolist(), table.tolist(), strict=True)
+    ]
+    torch.testing.assert_close(
+        got, torch.tensor(want, dtype=torch.float64), rtol=(1 + tolerance) ** rank - 1, atol=0
+    )
+
+
+# Who keeps a place.
+
+
+def keepers(
+    means: Any, strength: Sequence[float], space: Sequence[int], held: Any = None
+) -> list[int]:
+    table = torch.tensor(means, dtype=torch.float64).view(-1, len(space))
+    places = rounded(table, space) if held is None else torch.tensor(held).view_as(table)
+    return find_keepers(table, places, torch.tensor(strength), space).tolist()
+
+
+def test_keepers_by_hand():
+    assert keepers([3.0, 3.1, 7.0], [0.5, 1.0, 1.0], (9,)) == [1, 1, 2]
+    assert keepers([3.0, 3.0, 3.0], [1.0, 1.0, 1.0], (9,)) == [0, 0, 0]  # ties: the first
+    assert keepers([3.0, 3.6], [1.0, 0.5], (9,)) == [0, 0]  # 0.6 apart
+    assert keepers([3.0, 3.6], [0.5, 1.0], (9,)) == [1, 1]
+    assert keepers([3.0, 3.75], [1.0, 0.5], (9,)) == [0, 1]
+    assert keepers([2.6, 3.4], [1.0, 0.5], (9,)) == [0, 0]  # of one place at any distance
+    assert keepers([5.0], [0.0], (9,)) == [0]
+
+
+def test_keepers_of_a_row_of_tuples_by_hand():
+    """The weakest of three would go to one that goes itself: it stays, for this time."""
+    assert keepers([3.0, 3.6, 4.1], [3.0, 2.0, 1.0], (9,)) == [0, 0, 2]
+    assert keepers([3.0, 3.6, 4.1], [1.0, 2.0, 3.0], (9,)) == [0, 2, 2]
+    assert keepers([3.0, 3.6, 4.1], [1.0, 3.0, 2.0], (9,)) == [1, 1, 1]
+
+
+def test_keepers_across_a_corner_by_hand():
+    means = [[3.4, 3.4], [3.6, 3.6], [3.6, 2.9]]
+    assert keepers(means, [1.0, 3.0, 2.0], (9, 9)) == [1, 1, 2]
+    assert keepers(means, [1.0, 2.0, 3.0], (9, 9)) == [1, 1, 2]  # the nearer one, not the stronger
+
+
+def test_the_first_and_the_last_place_of_an_axis_are_no_neighbours():
+    assert keepers([0.0, 3.0, 6.0], [1.0, 2.0, 3.0], (7,)) == [0, 1, 2]
+    # As numbers, (0, 2) and (1, 0) follow each other.
+    assert keepers([[0.0, 2.0], [0.4, 0.0]], [1.0, 2.0], (2, 3), [[0, 2], [1, 0]]) == [0, 1]
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    """Crowded means in eighths, whose distances are exact; few strengths, so that ties occur."""
+    space = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
+    count = draw(st.integers(1, 12))
+    rows = st.tuples(*(st.integers(0, 8 * (n - 1)) for n in space))
+    means = torch.tensor(draw(st.lists(rows, min_size=count, max_size=count))) / 8
+    strength = draw(st.lists(st.sampled_from([0.0, 1.0, 2.0, 2.5]), min_size=count, max_size=count))
+    return means, torch.tensor(strength), space
+
+
+@settings(max_examples=150)
+@given(table=tables())
+def test_keepers_are_those_of_the_definition(table):
+    means, strength, space = table
+    held = rounded(means, space)
+    got = find_keepers(means, held, strength, space).tolist()
+    assert got == keepers_one_by_one(means.tolist(), held.tolist(), strength.tolist())
+    assert all(got[keeper] == keeper for keeper in got)
+
+
+@given(
+    places=st.lists(st.integers(0, 9), min_size=1), holds=st.lists(st.integers(0, 9), min_size=1)
+)
+def test_held_places_are_found(places, holds):
+    left, right = torch.tensor(places), torch.tensor(holds)
+    assert torch.equal(_is_in(left, right), torch.isin(left, right))
+
+
+@pytest.mark.parametrize("space", [(5,), (1, 7), (3, 4), (2, 1, 3), (2, 3, 2, 2)])
+def test_places_get_their_indices_back(space):
+    every = list(itertools.product(*map(range, space)))
+    assert list(map(tuple, _unflatten(torch.arange(len(every)), space).tolist())) == every
+
+
+def test_the_largest_places_get_their_indices_back():
+    space = (2**31, 2**31)
+    corner = torch.tensor([[2**31 - 1, 2**31 - 1], [2**31 - 1, 0]])
+    assert torch.equal(_unflatten(flat_index(corner, space), space), corner)
+
+
+# The life of a Rewire.
+
+
+def test_rewirings_come_every_so_many_steps():
+    one = setup(flat_layer(9, 2), every=3)
+    moves = []
+    for step in range(1, 8):
+        put(one.layer, [[4, 4], [4, 4]], [1.0, 0.5])
+        offer(one.rewire, [[8, step]], [1.0])
+        one.rewire.step()
+        moves.append(int(one.rewire.moves))
+    assert moves == [0, 0, 1, 1, 1, 2, 2]
+    assert one.rewire.steps == 7
+    assert repr(one.rewire) == "Rewire(every=3, negligible=0.05, steps=7)"
+
+
+def test_saved_and_loaded_it_continues_exactly():
+    target = torch.eye(8)[torch.randperm(8)]
+
+    def begin() -> Setup:
+        return setup(SparseLayer((8,), (8,), tuples=8, seed=0), every=10)
+
+    whole = begin()
+    train(whole, 15, target)
+    parts = whole._asdict()
+    state = {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
+    saved = torch.get_rng_state()
+    other = begin()
+    for name, part in other._asdict().items():
+        part.load_state_dict(state[name])
+    ends = []
+    for one in (other, whole):
+        torch.set_rng_state(saved)
+        train(one, 25, target)
+        assert one.rewire.moves > 0
+        ends.append([*one.layer.parameters(), one.rewire.places, one.rewire.gradients])
+    assert other.rewire.steps == whole.rewire.steps == 40
+    for mine, true in zip(*ends, strict=True):
+        assert torch.equal(mine, true)
+
+
+def test_a_saved_state_is_a_copy():
+    one = setup(flat_layer(9, 2))
+    state = one.rewire.state_dict()
+    one.layer(torch.randn(4, 9)).square().sum().backward()
+    one.rewire.rewire()
+    assert (state["gradients"] == -1).all()
+    assert state["ages"].tolist() == [0, 0]
+
+
+def test_the_state_of_another_number_of_tuples_is_refused():
+    state = setup(flat_layer(9, 2)).rewire.state_dict()
+    one = setup(flat_layer(9, 3))
+    with pytest.raises(ValueError, match="state must be of a layer with 3 tuples; got 2"):
+        one.rewire.load_state_dict(state)
+    assert one.rewire.steps == 0
+
+
+def test_removed_it_watches_no_more():
+    layer = flat_layer(9, 4)
+    first = setup(layer)
+    first.rewire.remove()
+    assert layer.watch is None
+    layer(torch.randn(4, 9)).sum().backward()
+    assert (first.rewire.gradients == -1).all()
+    second = setup(layer)
+    first.rewire.remove()
+    layer(torch.randn(4, 9)).sum().backward()
+    assert (second.rewire.gradients >= 0).any()
+
+
+def test_nothing_dense_is_made():
+    """The matrix would take 64 MiB; a share of each of 64 tuples for each sample takes 224 KiB."""
+    size, tuples = 4096, 64
+    one = setup(SparseLayer((size,), (size,), tuples=tuples, seed=0))
+    x = torch.randn(2, size)
+    with LargestStorage() as largest:
+        one.layer(x).square().mean().backward()
+    each = 4 + one.layer.local_samples + one.layer.global_samples
+    assert largest.bytes <= 2 * 8 * tuples * tuples * each
+    with LargestStorage() as largest:
+        one.rewire.rewire()
+    assert largest.bytes <= 16 * 8 * tuples
+    kept = sum(v.numel() for v in one.rewire.state_dict().values() if torch.is_tensor(v))
+    assert kept <= 10 * tuples
+
+
+class HostNumbers(TorchFunctionMode):
+    """While it is on, counts the tensors that are made from numbers of the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func in (torch.tensor, torch.as_tensor, Tensor.new_tensor)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_rewiring_copies_nothing_from_the_host(kind):
+    """Each such copy makes the host wait for a GPU. The first rewiring may, for constants."""
+    one, _ = all_wasted(kind, torch.float32)
+    one.rewire.rewire()
+    with HostNumbers() as numbers:
+        one.rewire.rewire()
+    assert numbers.count == 0
+
+
+# What is refused.
+
+
+BAD_LAYERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (
+        lambda: HyperLayer(Look((4,), 2, 2), (4,), (4,)),
+        TypeError,
+        "layer must be a layer with free tuples, like SparseLayer; got Look",
+    ),
+    (
+        lambda: nn.Linear(4, 4),
+        TypeError,
+        "layer must be a layer with free tuples, like SparseLayer; got Linear",
+    ),
+    (
+        lambda: SparseLayer((4,), (4,), template=sw.fan_in((4,), (4,))),
+        ValueError,
+        "layer must let its tuples go anywhere (no template, no block diagonal); got Template",
+    ),
+    (
+        lambda: HyperLayer(sw.BlockDiagonal(2, 3), (4,), (4,)),
+        ValueError,
+        "layer must let its tuples go anywhere (no template, no block diagonal); "
+        "got BlockDiagonalLayout",
+    ),
+    (
+        lambda: SparseLayer((None, 4), (4,), tuples=3),
+        ValueError,
+        "layer must have fixed sizes; got in_shape (None, 4)",
+    ),
+    (
+        lambda: SparseLayer((4,), (4,), tuples=3, local_samples=0, global_samples=0),
+        ValueError,
+        "layer must draw local or global samples, to find places; got none",
+    ),
+]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("layer", "kind", "message"), BAD_LAYERS, ids=[b[2] for b in BAD_LAYERS])
+def test_layers_that_cannot_be_rewired_are_refused(layer, kind, message):
+    bad = layer()
+    with pytest.raises(kind, match=re.escape(message)):
+        setup(bad)
+
+
+def test_a_second_one_for_the_same_layer_is_refused():
+    one = setup(flat_layer(9, 2))
+    with pytest.raises(ValueError, match="layer must not be rewired yet; remove"):
+        setup(one.layer)
+    assert one.layer.watch == one.rewire._watch
+
+
+def test_an_optimizer_of_other_parameters_is_refused():
+    layer = flat_layer(9, 2)
+    source = tuples_of(layer)
+    for parameters in ([nn.Parameter(torch.ones(2))], [source.raw_means, source.values]):
+        with pytest.raises(ValueError, match="optimizer must hold the parameters of the layer"):
+            Rewire(layer, torch.optim.SGD(parameters, lr=0.1))
+    assert layer.watch is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": 0}, "every must be at least 1; got 0"),
+        ({"negligible": -0.1}, "negligible must be between 0 and 1; got -0.1"),
+        ({"negligible": 1.5}, "negligible must be between 0 and 1; got 1.5"),
+        ({"patience": -1}, "patience must be at least 0; got -1"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    layer = flat_layer(9, 2)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        setup(layer, **options)
+    assert layer.watch is None
+
+
+COMPILED = """
+import torch
+import sparsewire as sw
+
+layer = sw.SparseLayer((8,), (8,), tuples=4)
+rewire = sw.Rewire(layer, torch.optim.Adam(layer.parameters()))
+torch.compile(layer, backend="eager", fullgraph=True)(torch.randn(2, 8))
+"""
+
+
+def test_a_compiled_layer_without_graph_breaks_is_refused():
+    """In a process of its own: the checks of annotations cannot be compiled."""
+    script = [sys.executable, "-c", COMPILED]
+    result = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "Rewire watches gradients inside of the layer, which cannot be compiled" in result.stderr

@@ -1,0 +1,175 @@
+"""Rewiring: which sampled places are kept of each pass."""
+
+import gc
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from wires import Setup, allowed_places, make, setup, space_of
+
+from sparsewire import Draw, HyperLayer, Rewire, SparseLayer
+from sparsewire.ops import flat_index
+
+# What is kept of each pass.
+
+
+class Pass(NamedTuple):
+    indices: Tensor
+    gradient: Tensor
+
+
+def watched(one: Setup) -> list[Pass]:
+    """Collect the draws of every pass, with the gradients of their values."""
+    passes: list[Pass] = []
+
+    def watch(draw: Draw) -> None:
+        indices = draw.indices
+        draw.values.register_hook(lambda g: passes.append(Pass(indices, g.clone())))
+        one.rewire._watch(draw)
+
+    one.layer.watch = watch
+    return passes
+
+
+Samples = list[tuple[float, int]]
+
+
+def samples(layer: HyperLayer, passes: Sequence[Pass]) -> list[Samples]:
+    """The local and global samples of each pass: the size of its gradient, and its place."""
+    space = space_of(layer)
+    found: list[Samples] = []
+    for indices, gradient in passes:
+        each = 2 ** len(space) + layer.local_samples + layer.global_samples
+        flat = flat_index(indices, space).flatten().tolist()
+        pairs = enumerate(zip(flat, gradient.flatten().tolist(), strict=True))
+        found.append([(abs(g), place) for n, (place, g) in pairs if n % each >= 2 ** len(space)])
+    return found
+
+
+def kept_by(rewire: Rewire) -> Samples:
+    filled = rewire.gradients >= 0
+    return list(zip(rewire.gradients[filled].tolist(), rewire.places[filled].tolist(), strict=True))
+
+
+def assert_best_kept(rewire: Rewire, found: list[Samples]) -> None:
+    """Of what was kept and each pass the best as many as fit, and of those each place once."""
+    model: Samples = []
+    for new in found:
+        best = sorted([*model, *new], reverse=True)[: len(rewire.gradients)]
+        model = [(g, place) for n, (g, place) in enumerate(best) if place not in _places(best[:n])]
+    assert sorted(kept_by(rewire), reverse=True) == model
+
+
+def _places(samples: Samples) -> set[int]:
+    return {place for _, place in samples}
+
+
+LAYERS: dict[str, Callable[[], HyperLayer]] = {
+    "plain": lambda: SparseLayer((9,), (8,), tuples=6, seed=0),
+    "wirings": lambda: SparseLayer((9,), (8,), tuples=6, wirings=4, seed=0),
+    "contexts": lambda: SparseLayer((9,), (8,), tuples=6, context=2, wirings=3, seed=0),
+    "high rank": lambda: SparseLayer((3, 4), (2, 2), tuples=5, local_samples=1, seed=0),
+    "one axis": lambda: SparseLayer((), (9,), tuples=4, seed=0),
+    "local only": lambda: SparseLayer((9,), (8,), tuples=6, global_samples=0, seed=0),
+    "global only": lambda: SparseLayer((9,), (8,), tuples=6, local_samples=0, seed=0),
+    "features": lambda: SparseLayer((9,), (8,), tuples=6, features=1, seed=0),
+}
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("count", [1, 5])
+def test_the_best_samples_of_all_passes_are_kept(kind, count):
+    one = setup(LAYERS[kind]())
+    layer = one.layer
+    passes = watched(one)
+    for _ in range(count):
+        x = torch.randn(10, *(size or 1 for size in layer.in_shape), *[3] * layer.features)
+        layer(x).square().mean().backward()
+    assert len(passes) == count
+    assert_best_kept(one.rewire, samples(layer, passes))
+
+
+def test_few_samples_leave_room():
+    one = setup(SparseLayer((9,), (8,), tuples=6, local_samples=1, global_samples=1, seed=0))
+    passes = watched(one)
+    one.layer(torch.randn(10, 9)).square().mean().backward()
+    (found,) = samples(one.layer, passes)
+    assert len(found) == 12
+    assert {place for _, place in kept_by(one.rewire)} == {place for _, place in found}
+    assert_best_kept(one.rewire, [found])
+
+
+def test_kept_gradients_are_those_of_a_dense_matrix():
+    one = setup(SparseLayer((7,), (6,), tuples=5, seed=0))
+    x, target = torch.randn(12, 7), torch.randn(12, 6)
+    y = one.layer(x)
+    (y - target).square().mean().backward()
+    dense = (2 * (y - target) / y.numel()).detach().T @ x
+    kept = one.rewire.gradients >= 0
+    assert kept.sum() > 5
+    at = one.rewire.places[kept]
+    torch.testing.assert_close(one.rewire.gradients[kept], dense.flatten()[at].abs())
+
+
+def test_several_backward_passes_of_a_step_are_all_kept():
+    one = setup(SparseLayer((9,), (8,), tuples=6, seed=0))
+    passes = watched(one)
+    losses = [one.layer(torch.randn(5, 9)).square().mean() for _ in range(3)]
+    torch.stack(losses).sum().backward()
+    assert len(passes) == 3
+    assert_best_kept(one.rewire, samples(one.layer, passes))
+
+
+@pytest.mark.parametrize("kind", ["lower", "banded", "convolution"])
+def test_places_that_are_not_allowed_are_never_kept(kind):
+    one = setup(make(kind, tuples=12))
+    passes = watched(one)
+    for _ in range(4):
+        x = torch.randn(10, *(size or 1 for size in one.layer.in_shape))
+        everything = 10 * x.flatten(1).sum(1).view(-1, *[1] * len(one.layer.out_shape))
+        (one.layer(x) - everything).square().mean().backward()  # asks for every place alike
+    places = one.rewire.places[one.rewire.gradients >= 0]
+    allowed = flat_index(torch.tensor(allowed_places(one.layer)), space_of(one.layer)).tolist()
+    assert set(places.tolist()) <= set(allowed)
+    found = samples(one.layer, passes)
+    assert_best_kept(one.rewire, [[s for s in each if s[1] in allowed] for each in found])
+
+
+def test_gradients_that_are_not_finite_are_not_kept():
+    one = setup(SparseLayer((9,), (8,), tuples=6, seed=0))
+    x = torch.randn(10, 9)
+    x[:, 3] = math.nan
+    x[:, 4] = math.inf
+    one.layer(x).sum().backward()
+    columns = {place % 9 for _, place in kept_by(one.rewire)}
+    assert columns
+    assert not columns & {3, 4}
+
+
+@pytest.mark.parametrize("mode", ["rounded", "expected"])
+def test_passes_that_sample_nothing_are_not_watched(mode):
+    one = setup(SparseLayer((9,), (8,), tuples=6, seed=0))
+    one.layer(torch.randn(4, 9), mode=mode).sum().backward()
+    assert (one.rewire.gradients == -1).all()
+    with torch.no_grad():
+        one.layer(torch.randn(4, 9))
+    assert (one.rewire.gradients == -1).all()
+
+
+def test_a_pass_leaves_nothing_behind():
+    one = setup(SparseLayer((9,), (8,), tuples=6, seed=0))
+    alive: list[Any] = []
+
+    def watch(draw: Draw) -> None:
+        alive.append(weakref.ref(draw.values))
+        one.rewire._watch(draw)
+
+    one.layer.watch = watch
+    for _ in range(3):
+        one.layer(torch.randn(4, 9)).sum().backward()
+    gc.collect()
+    assert [ref() for ref in alive] == [None] * 3
