@@ -11,6 +11,10 @@ def run_command(kind: type[Experiment], words: Sequence[str]) -> int:
     """Run an experiment as its command line says; return the exit status."""
     import tyro
 
+    # In the help, what is this experiment's own comes before what all have.
+    fields = kind.__dataclass_fields__
+    for name in Experiment.__dataclass_fields__:
+        fields[name] = fields.pop(name)
     experiment = tyro.cli(kind, args=list(words), prog=f"sparsewire {kind.name}")
     try:
         experiment.check()
