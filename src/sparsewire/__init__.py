@@ -4,6 +4,7 @@ from sparsewire import ops
 from sparsewire._version import __version__
 from sparsewire.capture import CapturedStep, capture
 from sparsewire.layers.frozen import FrozenLayer
+from sparsewire.layers.glimpse import Glimpse
 from sparsewire.layers.hyper import HyperLayer
 from sparsewire.layers.layout import Layout, Placed, Shapes, Template, fan_in
 from sparsewire.layers.sources import (
@@ -26,6 +27,7 @@ __all__ = [
     "Draw",
     "FreeTuples",
     "FrozenLayer",
+    "Glimpse",
     "HyperLayer",
     "Layout",
     "LowerTriangular",

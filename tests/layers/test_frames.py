@@ -1,0 +1,106 @@
+"""Frames: grids of points against their definitions, and where they start."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from sparsewire.layers.frames import (
+    COUNTS,
+    FRAMES,
+    SQUASHES,
+    Frame,
+    Squash,
+    frame_points,
+    start_numbers,
+)
+
+numbers = st.floats(-3, 3, width=32)
+
+
+def points(
+    values: list[float], frame: Frame, squash: Squash = "points", rows: int = 3, cols: int = 4
+) -> Tensor:
+    return frame_points(torch.tensor(values, dtype=torch.float64), frame, squash, rows, cols)
+
+
+@given(st.tuples(numbers, numbers, numbers, numbers))
+def test_a_box_is_a_grid_between_two_corners(values):
+    top, left, bottom, right = values
+    grid = points(list(values), "box")
+    down = torch.linspace(top, bottom, 3, dtype=torch.float64)
+    across = torch.linspace(left, right, 4, dtype=torch.float64)
+    torch.testing.assert_close(grid, torch.stack(torch.meshgrid(down, across, indexing="ij"), -1))
+
+
+def test_squashed_corners_lay_an_even_grid():
+    grid = points([-2.0, -1.0, 0.5, 3.0], "box", "corners", rows=5, cols=6)
+    assert torch.allclose(grid.diff(dim=0).diff(dim=0), torch.zeros(3, 6, 2, dtype=torch.float64))
+    ends = torch.tensor([[-2.0, -1.0], [0.5, 3.0]], dtype=torch.float64).sigmoid()
+    torch.testing.assert_close(torch.stack([grid[0, 0], grid[-1, -1]]), ends)
+
+
+@pytest.mark.parametrize("squash", SQUASHES)
+def test_an_upright_quadrangle_is_a_box(squash):
+    top, left, bottom, right = -1.0, -0.5, 0.25, 2.0
+    corners = [top, left, top, right, bottom, left, bottom, right]
+    box = points([top, left, bottom, right], "box", squash)
+    torch.testing.assert_close(points(corners, "quadrangle", squash), box)
+
+
+def test_a_quadrangle_has_its_corners_and_straight_sides():
+    corners = torch.randn(4, 2, dtype=torch.float64)
+    grid = frame_points(corners.flatten(), "quadrangle", "points", 3, 3)
+    torch.testing.assert_close(grid[[0, 0, 2, 2], [0, 2, 0, 2]], corners)
+    torch.testing.assert_close(grid[0, 1], corners[:2].mean(0))
+    torch.testing.assert_close(grid[1, 1], corners.mean(0))
+
+
+def test_an_affine_frame_is_a_parallelogram():
+    centre, down, right = torch.randn(3, 2, dtype=torch.float64)
+    grid = frame_points(torch.cat([centre, down, right]), "affine", "points", 3, 3)
+    torch.testing.assert_close(grid[1, 1], centre)
+    torch.testing.assert_close(grid[2, 1], centre + down)
+    torch.testing.assert_close(grid[1, 2], centre + right)
+    torch.testing.assert_close(grid[0, 0], centre - down - right)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("squash", SQUASHES)
+@pytest.mark.parametrize("cover", [0.3, 0.8, 0.95])
+def test_frames_start_in_the_middle_and_cover_what_is_asked(frame, squash, cover):
+    grid = frame_points(start_numbers(frame, squash, cover), frame, squash, 2, 2)
+    where = grid if squash == "corners" else grid.sigmoid()
+    low, high = (1 - cover) / 2, (1 + cover) / 2
+    want = torch.tensor([[[low, low], [low, high]], [[high, low], [high, high]]])
+    torch.testing.assert_close(where, want, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_a_single_point_is_in_the_middle(frame):
+    grid = frame_points(start_numbers(frame, "corners", 0.5), frame, "corners", 1, 1)
+    torch.testing.assert_close(grid, torch.full((1, 1, 2), 0.5))
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("squash", SQUASHES)
+def test_gradients_reach_every_number(frame, squash):
+    values = torch.randn(2, COUNTS[frame], dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda t: frame_points(t, frame, squash, 3, 2), values)
+    (gradient,) = torch.autograd.grad(
+        frame_points(values, frame, squash, 3, 2).square().sum(), values
+    )
+    assert (gradient != 0).all()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [(("round", "corners", 0.8), "frame"), (("box", "all", 0.8), "squash")]
+    + [(("box", "corners", cover), "cover") for cover in (0.0, 1.0, -1.0)],
+)
+def test_bad_starts_are_refused(given, name):
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        start_numbers(*given)

@@ -1,0 +1,163 @@
+"""Glimpses: what is cut out against slices of the image, and what learns."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sparsewire import Glimpse
+from sparsewire.layers.convnet import ConvNet
+from sparsewire.layers.frames import COUNTS, FRAMES, Frame, start_numbers
+
+
+class Fixed(nn.Module):
+    """Returns the same numbers for every image, less what the layer adds by itself."""
+
+    def __init__(self, numbers: Tensor, frame: Frame = "box") -> None:
+        super().__init__()
+        start = start_numbers(frame, "corners", 0.8)
+        self.numbers = nn.Parameter((numbers.view(-1, len(start)) - start).flatten())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.numbers.expand(len(x), -1)
+
+
+def box(top: float, left: float, bottom: float, right: float, height: int, width: int) -> Tensor:
+    """Numbers of a box with these first and last pixels."""
+    places = torch.tensor([top, left, bottom, right])
+    return (places / torch.tensor([height - 1, width - 1] * 2)).logit()
+
+
+def test_a_box_over_pixels_is_a_slice_of_the_image():
+    x = torch.rand(3, 1, 20, 30)
+    look = Glimpse((1, 20, 30), (5, 7), source=Fixed(box(4, 6, 8, 12, 20, 30)))
+    torch.testing.assert_close(look.eval()(x)[:, 0], x[:, :, 4:9, 6:13])
+    want = torch.tensor([[4.0, 6.0], [4.0, 12.0], [8.0, 6.0], [8.0, 12.0]])
+    torch.testing.assert_close(look.corners(x), want.expand(3, 1, 4, 2), atol=1e-4, rtol=0)
+
+
+def test_glimpses_and_channels_stay_apart():
+    x = torch.rand(2, 3, 16, 16)
+    boxes = torch.stack([box(1, 2, 4, 5, 16, 16), box(8, 9, 11, 12, 16, 16)])
+    look = Glimpse((3, 16, 16), 4, 2, source=Fixed(boxes)).eval()
+    with torch.no_grad():
+        look.layer.source.values.copy_(torch.tensor([1.0, -2.0]))
+    y = look(x)
+    assert y.shape == (2, 2, 3, 4, 4)
+    torch.testing.assert_close(y[:, 0], x[:, :, 1:5, 2:6])
+    torch.testing.assert_close(y[:, 1], -2 * x[:, :, 8:12, 9:13])
+    assert look.places_read == 2 * 3 * 4 * 4
+
+
+def test_a_coarse_grid_skips_pixels():
+    x = torch.rand(2, 1, 21, 21)
+    look = Glimpse((1, 21, 21), 5, source=Fixed(box(2, 2, 18, 18, 21, 21))).eval()
+    torch.testing.assert_close(look(x)[:, 0], x[:, :, 2:19:4, 2:19:4])
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("squash", ["corners", "points"])
+def test_every_frame_starts_over_most_of_the_image(frame, squash):
+    look = Glimpse((1, 40, 40), 6, 2, frame=frame, squash=squash, cover=0.8)
+    for parameter in look.layer.source.source.parameters():
+        nn.init.zeros_(parameter)
+    first, *_, last = look.corners(torch.rand(1, 1, 40, 40))[0, 0]
+    torch.testing.assert_close(first, torch.full((2,), 3.9), atol=1e-4, rtol=0)
+    torch.testing.assert_close(last, torch.full((2,), 35.1), atol=1e-4, rtol=0)
+
+
+def test_narrow_densities_read_what_rounding_reads():
+    x = torch.rand(4, 1, 12, 12)
+    look = Glimpse((1, 12, 12), 4, source=Fixed(box(2, 3, 8, 9, 12, 12)), variance_floor=1e-3)
+    with torch.no_grad():
+        look.layer.source.raw_variances.fill_(-20.0)
+    torch.testing.assert_close(look(x), look(x, mode="rounded"), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(look(x, mode="expected"), look(x, mode="rounded"), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_gradients_reach_frames_variances_and_values(frame):
+    numbers = start_numbers(frame, "corners", 0.6)
+    look = Glimpse((1, 20, 20), 5, source=Fixed(numbers, frame), frame=frame)
+    look(torch.rand(3, 1, 20, 20)).square().sum().backward()
+    for name, parameter in look.named_parameters():
+        assert parameter.grad is not None, name
+        assert (parameter.grad != 0).all(), name
+
+
+def test_a_box_follows_a_bright_spot():
+    """What pays is light in the glimpse: the box shrinks around the one place that has some."""
+    grid = torch.stack(torch.meshgrid(torch.arange(24.0), torch.arange(24.0), indexing="ij"))
+    x = (-(grid - torch.tensor([7.0, 15.0]).view(2, 1, 1)).square().sum(0) / 20).exp()
+    look = Glimpse((1, 24, 24), 4, source=Fixed(start_numbers("box", "corners", 0.8)))
+    look.layer.source.values.requires_grad_(False)
+    optimizer = torch.optim.Adam(look.parameters(), lr=0.05)
+    for _ in range(150):
+        optimizer.zero_grad()
+        (-look(x.expand(4, 1, 24, 24)).mean()).backward()
+        optimizer.step()
+    middle = look.corners(x.expand(1, 1, 24, 24))[0, 0].mean(0)
+    torch.testing.assert_close(middle, torch.tensor([7.0, 15.0]), atol=1.5, rtol=0)
+    assert look.eval()(x.expand(1, 1, 24, 24)).mean() > 0.5 > x.mean()
+
+
+def test_sizes_may_change_between_calls():
+    look = Glimpse((1, None, None), 8, 2).eval()
+    for height, width in ((24, 24), (40, 60), (100, 100)):
+        x = torch.rand(2, 1, height, width)
+        assert look(x).shape == (2, 2, 1, 8, 8)
+        assert (look.corners(x) <= torch.tensor([height - 1, width - 1])).all()
+
+
+def test_any_batch_prefix():
+    look = Glimpse((2, 16, 16), 4, 3).eval()
+    x = torch.rand(2, 5, 2, 16, 16)
+    y = look(x)
+    assert y.shape == (2, 5, 3, 2, 4, 4)
+    torch.testing.assert_close(y.flatten(0, 1), look(x.flatten(0, 1)))
+    torch.testing.assert_close(y[1, 3], look(x[1, 3]))
+
+
+def test_a_saved_glimpse_comes_back():
+    one, other = Glimpse((1, 16, 16), 4).eval(), Glimpse((1, 16, 16), 4).eval()
+    x = torch.rand(2, 1, 16, 16)
+    assert not torch.equal(one.corners(x), other.corners(x))
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one(x), other(x))
+
+
+def test_the_paper_s_network_has_its_sizes():
+    net = ConvNet(channels=1, outputs=4)
+    assert [m.out_channels for m in net.features if isinstance(m, nn.Conv2d)] == [
+        *(32, 32, 64, 64, 128, 128)
+    ]
+    linear = [m for m in net.head if isinstance(m, nn.Linear)]
+    assert [(m.in_features, m.out_features) for m in linear] == [(18432, 512), (512, 512), (512, 4)]
+    x = torch.rand(1, 1, 100, 100)
+    unpooled = net.features[:-2](x)
+    assert unpooled.shape == (1, 128, 12, 12)
+    assert torch.equal(net.features(x), unpooled.flatten(1))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"image": (28, 28)}, "image must be"),
+        ({"image": (None, 28, 28)}, "image must be"),
+        ({"size": (2, 3, 4)}, "size must be"),
+        ({"size": 0}, "size must be at least 1"),
+        ({"glimpses": 0}, "glimpses must be at least 1"),
+        ({"frame": "circle"}, "frame must be"),
+        ({"squash": "nothing"}, "squash must be"),
+        ({"cover": 1.0}, "cover must be"),
+    ],
+)
+def test_bad_arguments_are_named(words, message):
+    with pytest.raises(ValueError, match=message):
+        Glimpse(**{"image": (1, 28, 28), "size": 4, **words})
+
+
+def test_a_source_of_the_wrong_size_is_named():
+    look = Glimpse((1, 16, 16), 4, 2, source=Fixed(start_numbers("box", "corners", 0.5)))
+    with pytest.raises(ValueError, match=rf"source must return \(b, {2 * COUNTS['box']}\)"):
+        look(torch.rand(3, 1, 16, 16))
