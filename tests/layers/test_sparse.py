@@ -153,6 +153,18 @@ def test_variances_fall_towards_the_rounded_layer():
 # Values and bias.
 
 
+def test_a_factor_lets_variances_fall_to_their_floor():
+    layer = SparseLayer((6,), (7,), tuples=5, variance_floor=0.3, seed=0)
+    free = layer.wiring().variances
+    layer.variance_factor = torch.ones(())
+    torch.testing.assert_close(layer.wiring().variances, free)
+    layer.variance_factor.fill_(0.25)
+    torch.testing.assert_close(layer.wiring().variances, 0.3 + 0.25 * (free - 0.3))
+    layer.variance_factor.zero_()
+    assert (layer.wiring().variances == torch.tensor(0.3)).all()
+    assert not any("factor" in name for name in layer.state_dict())
+
+
 def test_values_are_learned_or_fixed():
     x = random_input(4, 5, dtype=torch.float32)
     learned = SparseLayer((5,), (4,), tuples=6, values=2.0)

@@ -97,6 +97,9 @@ class HyperLayer(nn.Module):
     value_of: Tensor | None
     #: Is told of every draw of a pass in training, before it is used; see `sparsewire.Rewire`.
     watch: Callable[[Draw], None] | None = None
+    #: A number on the layer's device that multiplies what variances have above their floor. Change
+    #: it in place, also between replays of a captured step: at 0 all variances are at the floor.
+    variance_factor: Tensor | None = None
 
     def __init__(
         self,
@@ -364,7 +367,11 @@ class HyperLayer(nn.Module):
         raw = read_source(output, len(space), self.value_of, self._value_count, x)
         scales = self.variance_scale, self.variance_floor
         means = self.layout.bound(raw.means, shapes, self.edge)
-        return Wiring(means, bound_variances(raw.variances, space, *scales), raw.values)
+        variances = bound_variances(raw.variances, space, *scales)
+        if self.variance_factor is not None:
+            variances = (variances - self.variance_floor) * self.variance_factor
+            variances = variances + self.variance_floor
+        return Wiring(means, variances, raw.values)
 
     def _mode(self, mode: Mode | None) -> Mode:
         if mode is not None:
