@@ -28,6 +28,10 @@ COMMANDS = {
         "experiments",
         _EXPERIMENTS,
     ),
+    "data": Command(
+        "sparsewire.data.command",
+        "fetch and check MNIST, and show cluttered canvases",
+    ),
     "figures": Command(
         "sparsewire.figures.command",
         "draw the figures of the experiments from their records",
