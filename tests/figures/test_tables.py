@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from runs import make_run
 
+from sparsewire.experiments.identity import Identity
 from sparsewire.figures.tables import BEGIN, END, fill, identity_table, write_table
 from sparsewire.training import records
 
@@ -69,7 +70,12 @@ def test_the_published_table_is_that_of_the_records() -> None:
 
 def test_every_published_number_has_an_origin() -> None:
     for file in ("identity.jsonl", "film/identity.jsonl"):
-        for record in records.read(ROOT / "results" / file):
+        found = records.read(ROOT / "results" / file)
+        assert found
+        for record in found:
+            arguments = record["arguments"]
+            given = {"seeds": tuple(arguments["seeds"]), "out": Path(arguments["out"])}
+            assert record["key"] == Identity(**(arguments | given)).key()
             assert len(record["commit"]) == 40
             assert record["command"].startswith("sparsewire identity ")
             assert record["device"]

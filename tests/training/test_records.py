@@ -9,7 +9,7 @@ import pytest
 from toy import full_disk
 
 from sparsewire.training.files import DiskError
-from sparsewire.training.records import aggregate, append, groups, read, spread_of
+from sparsewire.training.records import aggregate, append, read, spread_of
 
 
 def make_record(key: str = "k", seed: int = 0, **others: Any) -> dict[str, Any]:
@@ -100,14 +100,6 @@ def test_a_record_without_a_needed_field_is_refused(name: str, tmp_path: Path) -
     with pytest.raises(ValueError, match=f"it lacks {name}"):
         append(tmp_path / "toy.jsonl", record)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_seeds_of_one_key_are_one_group() -> None:
-    found = groups([make_record("a", 0), make_record("b", 0), make_record("a", 1)])
-    assert [[(r["key"], r["seed"]) for r in group] for group in found] == [
-        [("a", 0), ("a", 1)],
-        [("b", 0)],
-    ]
 
 
 def test_means_and_deviations_by_hand() -> None:

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from sparsewire._typing import Float
-from sparsewire.layers.layout import (
+from sparsewire.layers.constraints import (
     BandedLayout,
     BlockDiagonalLayout,
     ConvolutionLayout,
-    Layout,
     LowerTriangularLayout,
 )
+from sparsewire.layers.layout import Layout
 from sparsewire.ops._checks import check_choice, check_count, check_range
 from sparsewire.ops.tuples import EDGES, Edge
 

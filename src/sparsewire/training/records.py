@@ -52,14 +52,6 @@ def read(path: Path) -> list[Record]:
     return list(newest.values())
 
 
-def groups(records: Iterable[Record]) -> list[list[Record]]:
-    """Return records that differ in nothing but their seed together."""
-    found: dict[str, list[Record]] = {}
-    for record in records:
-        found.setdefault(record["key"], []).append(record)
-    return list(found.values())
-
-
 def aggregate(group: Sequence[Record]) -> dict[str, Spread]:
     """Return mean and standard deviation over seeds of all final metrics, by name.
 
