@@ -17,6 +17,12 @@ PARTS = {
     "free": [f"--size {n} --values {v} {SEEDS}" for n in (8, 16) for v in ("ones", "normal")],
     "reinforce-8": [f"--size 8 --method reinforce --sweep {SEEDS}"],
     "reinforce-16": [f"--size 16 --method reinforce --sweep {SEEDS}"],
+    # Sizes at which it is lost: the two rates that are best at 16.
+    "reinforce-larger": [
+        f"--size {n} --method reinforce --lr {rate} --device cpu {SEEDS}"
+        for n in (32, 64)
+        for rate in (0.005, 0.01)
+    ],
     "rewire": [
         *(f"--size {n} --method rewire {SEEDS}" for n in (64, 256, 1024, 4096, 16384)),
         *(f"--size {n} --method rewire --target permutation {SEEDS}" for n in (256, 1024)),
