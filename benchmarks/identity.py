@@ -4,11 +4,9 @@ python benchmarks/identity.py --out results          all of it, for a GPU: some 
 python benchmarks/identity.py --only paper rewire    parts of it
 """
 
-import argparse
 import sys
-from pathlib import Path
 
-from sparsewire.cli import main as sparsewire
+from parts import run_parts
 
 SEEDS = "--seeds 0 1 2"
 PARTS = {
@@ -40,20 +38,10 @@ PARTS = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the records")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="the parts")
-    args = parser.parse_args()
-    for part in args.only:
-        for words in PARTS[part]:
-            kept = "--keep-wiring" if words == PARTS["paper"][0] else "--no-keep-wiring"
-            quiet = ["--no-tensorboard", "--no-figures", "--resume", kept, "--out", str(args.out)]
-            if status := sparsewire(["identity", *words.split(), *quiet]):
-                return status
-    return 0
+    def more(words: str) -> list[str]:
+        return ["--keep-wiring" if words == PARTS["paper"][0] else "--no-keep-wiring"]
+
+    return run_parts("identity", PARTS, (__doc__ or "").partition("\n")[0], more)
 
 
 if __name__ == "__main__":

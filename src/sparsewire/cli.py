@@ -28,6 +28,12 @@ COMMANDS = {
         "experiments",
         _EXPERIMENTS,
     ),
+    "attention": Command(
+        "sparsewire.experiments.attention",
+        "classify digits on cluttered canvases from a few glimpses",
+        "experiments",
+        _EXPERIMENTS,
+    ),
     "data": Command(
         "sparsewire.data.command",
         "fetch and check MNIST, and show cluttered canvases",

@@ -127,15 +127,30 @@ def test_a_saved_glimpse_comes_back():
 
 def test_the_paper_s_network_has_its_sizes():
     net = ConvNet(channels=1, outputs=4)
-    assert [m.out_channels for m in net.features if isinstance(m, nn.Conv2d)] == [
-        *(32, 32, 64, 64, 128, 128)
-    ]
+    convolutions = [m for m in net.features.modules() if isinstance(m, nn.Conv2d)]
+    assert [m.out_channels for m in convolutions] == [32, 32, 64, 64, 128, 128]
     linear = [m for m in net.head if isinstance(m, nn.Linear)]
     assert [(m.in_features, m.out_features) for m in linear] == [(18432, 512), (512, 512), (512, 4)]
     x = torch.rand(1, 1, 100, 100)
-    unpooled = net.features[:-2](x)
-    assert unpooled.shape == (1, 128, 12, 12)
-    assert torch.equal(net.features(x), unpooled.flatten(1))
+    assert net.features(x).shape == (1, 128, 12, 12)
+    assert torch.equal(net(x), net.head(net.features(x).flatten(1)))
+
+
+def test_pooling_before_the_activation_changes_nothing():
+    net = ConvNet(channels=1, outputs=4).double()
+    x = torch.rand(2, 1, 100, 100, dtype=torch.float64)
+    found = x
+    for pair in net.features:
+        found = pair.second(pair.first(found).relu()).relu()
+        found = nn.functional.max_pool2d(found, pair.pool)
+    torch.testing.assert_close(net.features(x), found)
+    weights = torch.randn_like(found)
+    ours, theirs = (
+        torch.autograd.grad((y * weights).sum(), list(net.features.parameters()))
+        for y in (net.features(x), found)
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -183,7 +183,7 @@ def test_a_resumed_run_leaves_one_record_and_the_same_end(
     assert "toy: sum, seed 0: goes on after step 7\n" in capsys.readouterr().out
     (want,), (got,) = lines_of(whole), lines_of(toy)
     for record in (want, got):
-        for name in ("run", "seconds", "date", "arguments", "commit"):
+        for name in ("run", "seconds", "step_ms", "date", "arguments", "commit"):
             record.pop(name)
         record["curve"].pop("seconds")
     assert got == want

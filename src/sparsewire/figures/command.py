@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sparsewire.figures.attention import draw_attention_errors, with_curves
+from sparsewire.figures.boxes import animate_boxes, draw_boxes
+from sparsewire.figures.gallery import draw_glimpses
 from sparsewire.figures.identity import draw_errors, draw_scaling
+from sparsewire.figures.settings import finished, settings
 from sparsewire.figures.tables import write_table
 from sparsewire.figures.wiring import animate_wiring, draw_matrix, draw_wiring
 from sparsewire.training import records
@@ -20,19 +24,26 @@ def main(words: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="sparsewire figures",
-        description="Draw the figures of an experiment from its records. Nothing is trained.",
+        description="Draw the figures of an experiment, identity or attention, from its records. "
+        "Nothing is trained.",
         epilog="example: sparsewire figures results/identity.jsonl --out docs/images "
         "--page docs/identity.md",
     )
-    parser.add_argument("records", type=Path, help="a file of records, such as out/identity.jsonl")
+    parser.add_argument(
+        "records",
+        type=Path,
+        help="a file of records, such as out/identity.jsonl or out/attention.jsonl",
+    )
     parser.add_argument(
         "--out", type=Path, help="folder for the figures (default: figures beside the records)"
     )
     parser.add_argument(
-        "--page", type=Path, help="also put the table of the runs into this page, between its marks"
+        "--page",
+        type=Path,
+        help="also put the tables of the runs into this page, between its marks",
     )
     parser.add_argument(
-        "--no-animation", action="store_true", help="draw no GIF of the wires as they move"
+        "--no-animation", action="store_true", help="draw no GIF of wires or boxes as they move"
     )
     args = parser.parse_args(words)
     if not args.records.is_file():
@@ -53,7 +64,18 @@ def main(words: Sequence[str]) -> int:
 
 def draw_all(path: Path, folder: Path, animation: bool = True) -> list[Path]:
     """Draw every figure that a file of records has runs for; return where they are."""
-    runs = [run for run in records.read(path) if run["experiment"] == "identity"]
+    runs = records.read(path)
+    return [
+        *_draw_identity(_of(runs, "identity"), path.parent, folder, animation),
+        *_draw_attention(_of(runs, "attention"), path.parent, folder, animation),
+    ]
+
+
+def _of(runs: Sequence[Record], experiment: str) -> list[Record]:
+    return [run for run in runs if run["experiment"] == experiment]
+
+
+def _draw_identity(runs: Sequence[Record], home: Path, folder: Path, animation: bool) -> list[Path]:
     drawn = []
     plain = [run for run in runs if _has(run, target="identity", values="fixed")]
     if paper := [run for run in plain if not _has(run, method="rewire")]:
@@ -65,16 +87,56 @@ def draw_all(path: Path, folder: Path, animation: bool = True) -> list[Path]:
     timed = [run for run in timed if not _has(run, method="reinforce")]
     if len({run["arguments"]["size"] for run in timed}) > 1:
         drawn.append(draw_scaling(timed, folder / "identity-scaling.png"))
-    shown = [run for run in runs if run.get("wiring") and (path.parent / run["wiring"]).exists()]
+    shown = [run for run in runs if _has_file(run, home)]
     if shown:
         run = max(shown, key=_worth_seeing)
-        wiring = path.parent / run["wiring"]
+        wiring = home / run["wiring"]
         name = f"identity-{run['arguments']['size']}"
         drawn.append(draw_matrix(wiring, folder / f"{name}-matrix.png"))
         drawn.append(draw_wiring(wiring, folder / f"{name}-wiring.png", _steps(run)))
         if animation:
             drawn.append(animate_wiring(wiring, folder / f"{name}-wiring.gif"))
     return drawn
+
+
+def _draw_attention(
+    runs: Sequence[Record], home: Path, folder: Path, animation: bool
+) -> list[Path]:
+    drawn = []
+    for canvas in sorted({run["arguments"]["canvas"] for run in runs}):
+        splits = (
+            [run for run in runs if _has(run, canvas=canvas, split=split)]
+            for split in ("test", "validation")
+        )
+        if there := next(filter(with_curves, splits), None):
+            path = folder / f"attention-errors-{canvas}.png"
+            drawn.append(draw_attention_errors(there, path))
+    for name, looks in _looks_to_draw(runs, home).items():
+        drawn.append(draw_glimpses(looks, folder / f"{name}-glimpses.png"))
+        drawn.append(draw_boxes(looks, folder / f"{name}-boxes.png"))
+        if animation:
+            drawn.append(animate_boxes(looks, folder / f"{name}-boxes.gif"))
+    return drawn
+
+
+def _looks_to_draw(runs: Sequence[Record], home: Path) -> dict[str, Path]:
+    """Return the files of looks by the names of their figures: of one setting for each name."""
+    chosen: dict[str, tuple[tuple[Any, ...], Path]] = {}
+    for group in settings(runs):
+        there = [run for run in finished(group) if _has_file(run, home)]
+        if group.setting["model"] != "glimpse" or not there:
+            continue
+        run = min(there, key=lambda run: run["seed"])
+        name = "attention-{glimpses}x{size}-{canvas}".format(**group.setting)
+        # What is published before what was tried, and what was run last.
+        worth = _has(run, split="test"), _has(run, preset="ours"), run.get("date", "")
+        if name not in chosen or worth >= chosen[name][0]:
+            chosen[name] = worth, home / run["wiring"]
+    return {name: file for name, (_, file) in chosen.items()}
+
+
+def _has_file(run: Record, home: Path) -> bool:
+    return bool(run.get("wiring")) and (home / run["wiring"]).exists()
 
 
 def _has(run: Record, **arguments: Any) -> bool:

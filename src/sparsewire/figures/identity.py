@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from sparsewire.figures.save import STYLE, blank, save
+from sparsewire.figures.save import COLOURS, MARKERS, STYLE, blank, save
+from sparsewire.figures.scales import decade, scale_along
 from sparsewire.figures.series import (
     THRESHOLD,
     Group,
@@ -26,11 +27,8 @@ from sparsewire.figures.series import (
     reach,
 )
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart too.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = {"sparse": "-", "reinforce": "--", "rewire": ":"}
 _METHOD_COLOURS = {"sparse": "#0072B2", "reinforce": "#009E73", "rewire": "#D55E00"}
-_MARKERS = ("", "o", "s", "^", "D", "v", "P", "X")
 _OTHER_LINE, _OTHER_COLOUR = "-.", "#CC79A7"
 _HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white"}
 
@@ -119,7 +117,7 @@ def scaling_figure(records: Sequence[Record]) -> Figure:
         look: dict[str, Any] = {
             "color": _METHOD_COLOURS.get(method, _OTHER_COLOUR),
             "linestyle": _LINES.get(method, _OTHER_LINE),
-            "marker": _MARKERS[1:][number % (len(_MARKERS) - 1)],
+            "marker": MARKERS[1:][number % (len(MARKERS) - 1)],
         }
         _draw_reach(left, [(size, end.seconds, end.reached) for size, end in line], look)
         _draw_reach(right, [(size, end.steps, end.reached) for size, end in line], look)
@@ -141,8 +139,8 @@ def scaling_figure(records: Sequence[Record]) -> Figure:
 
 def _size_colours(count: int) -> list[Any]:
     """Colours that are far apart if there are enough, else steps from dark to light."""
-    if count <= len(_COLOURS):
-        return list(_COLOURS[:count])
+    if count <= len(COLOURS):
+        return list(COLOURS[:count])
     # The light end of the map is hard to see on white.
     return [colormaps["viridis"](x) for x in np.linspace(0, 0.9, count)]
 
@@ -154,7 +152,7 @@ def _look(group: Group, among: Sequence[Group], colours: dict[int, Any]) -> dict
     return {
         "color": colours[size],
         "linestyle": _LINES.get(method, _OTHER_LINE),
-        "marker": _MARKERS[alike.index(group) % len(_MARKERS)],
+        "marker": MARKERS[alike.index(group) % len(MARKERS)],
         "markersize": 5,
         "linewidth": 1.6,
     }
@@ -175,7 +173,7 @@ def _draw_bars(axis: Axes, series: Series, bars: Sequence[int], colour: Any) -> 
     bars = [i for i in bars if math.isfinite(series.deviation[i])]
     if not bars:
         return
-    mean, deviation = (np.asarray(values)[bars] for values in series[1:])
+    mean, deviation = (np.asarray(values)[bars] for values in (series.mean, series.deviation))
     # An error is never negative, so no bar goes below zero.
     ends = [np.minimum(deviation, mean), deviation]
     look = {"ecolor": colour, "elinewidth": 1.0, "capsize": 2.5, "alpha": 0.8}
@@ -191,28 +189,14 @@ def _scale_errors(axis: Axes, errors: Sequence[float]) -> None:
     axis.set_ylim(-0.12 * 10.0**low, 10.0**high)
     # Not more than nine of them, even if a run diverged.
     decades = range(low, high + 1, math.ceil((high - low) / 8))
-    axis.set_yticks([0.0, *(10.0**d for d in decades)], ["0", *map(_decade, decades)])
+    axis.set_yticks([0.0, *(10.0**d for d in decades)], ["0", *map(decade, decades)])
     axis.yaxis.set_minor_locator(NullLocator())
 
 
 def _scale_steps(axis: Axes, every: Sequence[Series], wide: bool) -> None:
+    first = min((step for series in every for step in series.steps if step > 0), default=1)
     longest = max(series.steps[-1] for series in every)
-    if wide:
-        first = min((step for series in every for step in series.steps if step > 0), default=1)
-        axis.set_xscale("symlog", linthresh=first, linscale=0.3)
-        decades = range(math.ceil(math.log10(first)), math.floor(math.log10(longest)) + 1)
-        axis.set_xticks([0, *(10**d for d in decades)], ["0", *map(_decade, decades)])
-        axis.xaxis.set_minor_locator(NullLocator())
-    else:
-        axis.xaxis.set_major_formatter("{x:,.0f}")
-    axis.set_xlim(0, max(longest, 1) * (1.2 if wide else 1.02))
-
-
-def _decade(power: int) -> str:
-    """In digits as long as these are easily read."""
-    if power > 5 or power < -4:
-        return f"$10^{{{power}}}$"
-    return f"{10**power:,}" if power >= 0 else f"{10.0**power:.{-power}f}"
+    scale_along(axis, float(first), float(longest), wide)
 
 
 def _add_columns(figure: Figure, columns: dict[str, list[Line2D]], note: str) -> None:
@@ -266,5 +250,5 @@ def _whole_decades(axis: Axes) -> None:
     low, high = math.floor(math.log10(low)), math.floor(math.log10(high)) + 1
     axis.set_ylim(10.0**low, 10.0**high)
     decades = range(low, high + 1)
-    axis.set_yticks([10.0**d for d in decades], [_decade(d) for d in decades])
+    axis.set_yticks([10.0**d for d in decades], [decade(d) for d in decades])
     axis.yaxis.set_minor_formatter(NullFormatter())

@@ -18,12 +18,23 @@ STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
 }
 DPI = 150
+# Okabe and Ito's colours, which colour-blind readers can tell apart too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# They tell apart what colour and line do not; the first line has none.
+MARKERS = ("", "o", "s", "^", "D", "v", "P", "X")
 
 
 def blank(width: float, height: float) -> Figure:
     """Return an empty white figure of this size in inches, apart from any other."""
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.09)
     return Figure(figsize=(width, height), dpi=DPI, facecolor="white", layout=layout)
+
+
+def tighten(figure: Figure) -> None:
+    """Bring panels closer to each other, where no numbers stand between them."""
+    figure.set_layout_engine(
+        ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.0, hspace=0.0)
+    )
 
 
 @contextmanager

@@ -41,12 +41,14 @@ class Group(NamedTuple):
 class Series(NamedTuple):
     """Mean and standard deviation of the error at each step, over the seeds that are there.
 
-    The deviation is that of a sample, with n − 1, and NaN where there is one seed only.
+    The deviation is that of a sample, with n − 1, and NaN where there is one seed only; the mean
+    of the seconds is NaN where a seed has none.
     """
 
     steps: list[int]
     mean: list[float]
     deviation: list[float]
+    seconds: list[float]
 
 
 class Reach(NamedTuple):
@@ -122,15 +124,17 @@ def best(every: Sequence[Group]) -> list[Group]:
 
 def average(group: Group) -> Series:
     """Return the series of a group; a run that stopped early counts up to where it stopped."""
-    errors: dict[int, list[float]] = {}
+    found: dict[int, list[tuple[float, float]]] = {}
     for run in group.runs:
-        for step, error, _ in points(run):
-            errors.setdefault(step, []).append(error)
-    steps = sorted(errors)
+        for step, error, seconds in points(run):
+            found.setdefault(step, []).append((error, seconds))
+    steps = sorted(found)
+    errors = [[error for error, _ in found[step]] for step in steps]
     return Series(
         steps,
-        [statistics.fmean(errors[step]) for step in steps],
-        [statistics.stdev(errors[s]) if len(errors[s]) > 1 else math.nan for s in steps],
+        [statistics.fmean(seeds) for seeds in errors],
+        [statistics.stdev(seeds) if len(seeds) > 1 else math.nan for seeds in errors],
+        [statistics.fmean(seconds for _, seconds in found[step]) for step in steps],
     )
 
 

@@ -1,13 +1,15 @@
-"""Records → tables in Markdown, and pages that hold one between two marks."""
+"""Records → the table of the identity experiment, and pages with the tables of any."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from sparsewire.figures.attention_table import fill_attention
+from sparsewire.figures.pages import BEGIN, END, fill, markdown
 from sparsewire.figures.series import THRESHOLD, Group, Record, best, groups, reach
 from sparsewire.training.files import write_whole
 from sparsewire.training.records import aggregate
 
-BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+__all__ = ["BEGIN", "END", "fill", "identity_table", "write_table"]
 
 # What the paper says of its figure; it prints no numbers.
 PAPER = {
@@ -36,23 +38,21 @@ def identity_table(records: Sequence[Record]) -> str:
 
     Of a sweep, the row of the best learning rate.
     """
-    rows = [_row(group) for group in best(groups(records))]
-    lines = [_HEAD, tuple("---" for _ in _HEAD), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def fill(page: str, table: str) -> str:
-    """Return a page with the table between its marks."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"page must hold {BEGIN} and {END}; one of them is missing")
-    return f"{before}{BEGIN}\n\n{table}\n{END}{after}"
+    return markdown(_HEAD, [_row(group) for group in best(groups(records))])
 
 
 def write_table(path: Path, records: Sequence[Record]) -> Path:
-    """Put the table of these records into a page; return the page."""
-    write_whole(path, fill(path.read_text(encoding="utf-8"), identity_table(records)).encode())
+    """Put the tables of these records, all of one experiment, into a page; return the page."""
+    page = path.read_text(encoding="utf-8")
+    experiments = {record["experiment"] for record in records}
+    if len(experiments) > 1:
+        raise ValueError(f"records must be of one experiment; got {', '.join(sorted(experiments))}")
+    filled = (
+        fill_attention(page, records)
+        if experiments == {"attention"}
+        else fill(page, identity_table(records))
+    )
+    write_whole(path, filled.encode())
     return path
 
 

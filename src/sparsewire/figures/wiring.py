@@ -1,27 +1,29 @@
 """The wires of a matrix while they find their places: panels, a matrix and an animation."""
 
-import zipfile
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import EllipseCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from PIL import Image
 
-from sparsewire.figures.save import STYLE, blank, fresh, save
+from sparsewire.figures.arrays import (
+    check_integers,
+    check_shapes,
+    must_hold,
+    nearest,
+    read_arrays,
+)
+from sparsewire.figures.films import check_film, film
+from sparsewire.figures.save import STYLE, blank, save
 
 _WIRE, _SAMPLE = "#0072B2", "0.82"
 _LEGEND = 0.5  # inches beneath the panels
-_MOST_FRAMES, _HOLD_MS, _COLOURS = 120, 2000, 128
-# Pillow takes colours that differ by less for the same, and white for a light grey.
-_LEVELS = [round(value / 255 * 31) * 255 // 31 for value in range(256)]
+_MOST_FRAMES = 120
 # A dense matrix of more places is more memory than a picture is worth.
 _MOST_PLACES = 2**24
 
@@ -49,15 +51,9 @@ def read_wiring(path: Path) -> Frames:
     Raises:
         ValueError: The file has not these arrays, or their shapes do not agree.
     """
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            if missing := [name for name in Frames._fields if name not in file.files]:
-                raise ValueError(f"it has no array {', '.join(missing)}")
-            frames = Frames(*(file[name] for name in Frames._fields))
+    with must_hold(path, "wirings"):
+        frames = Frames(**read_arrays(path, Frames._fields))
         _check(frames)
-    # A file of one array is opened as that array, which is no context.
-    except (ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} must be a file of wirings (.npz); {error}") from error
     return frames
 
 
@@ -84,6 +80,7 @@ def draw_matrix(wiring_path: Path, path: Path) -> Path:
     return save(matrix_figure(_read_matrix(wiring_path)), path)
 
 
+@rc_context(STYLE)
 def animate_wiring(wiring_path: Path, path: Path, frames_per_second: int = 8) -> Path:
     """Draw a GIF of the wires as they move, without end; return the path.
 
@@ -92,24 +89,22 @@ def animate_wiring(wiring_path: Path, path: Path, frames_per_second: int = 8) ->
         path: The GIF.
         frames_per_second: From 1 to 50, the most that browsers show.
     """
-    if not 1 <= frames_per_second <= 50:
-        raise ValueError(f"frames_per_second must be from 1 to 50; got {frames_per_second}")
-    if path.suffix.lower() != ".gif":
-        raise ValueError(f"path must end in .gif; got {path}")
-    pictures = _pictures(_read_matrix(wiring_path))
-    times = [1000 // frames_per_second] * (len(pictures) - 1) + [_HOLD_MS]
-    with fresh(path) as temporary:
-        pictures[0].save(
-            temporary, save_all=True, append_images=pictures[1:], duration=times, loop=0
-        )
-    return path
+    check_film(path, frames_per_second)
+    frames = _read_matrix(wiring_path)
+    figure = blank(5.6, _height(frames, 5.6) + _LEGEND)
+    axis = figure.add_subplot()
+    _add_legend(figure, ())
+
+    def draw(number: int) -> None:
+        axis.clear()
+        draw_wires(axis, frames, number, 4.6)
+
+    return film(figure, draw, len(frames.step), path, frames_per_second, _MOST_FRAMES)
 
 
 def nearest_frames(frames: Frames, steps: Sequence[int]) -> list[int]:
     """Return the numbers of the frames nearest to these steps, each once."""
-    if not steps:
-        raise ValueError("steps must name at least one step; got none")
-    return list(dict.fromkeys(int(np.abs(frames.step - step).argmin()) for step in steps))
+    return nearest(frames.step, steps)
 
 
 def rounded_matrix(frames: Frames, number: int = -1) -> np.ndarray:
@@ -240,40 +235,6 @@ def _add_legend(figure: Figure, empty: Sequence[Axes]) -> None:
         figure.legend(handles=handles, frameon=False, **place)
 
 
-@rc_context(STYLE)
-def _pictures(frames: Frames) -> list[Image.Image]:
-    """Every frame, or evenly spaced ones of many, all in the same few colours."""
-    count = len(frames.step)
-    chosen = np.linspace(0, count - 1, min(count, _MOST_FRAMES)).round().astype(int).tolist()
-    figure = blank(5.6, _height(frames, 5.6) + _LEGEND)
-    figure.set_dpi(100)
-    canvas = FigureCanvasAgg(figure)
-    axis = figure.add_subplot()
-    _add_legend(figure, ())
-    pictures = []
-    for number in chosen:
-        axis.clear()
-        draw_wires(axis, frames, number, 4.6)
-        canvas.draw()
-        # The layout is that of the first frame: nothing but the wires shall move.
-        figure.set_layout_engine("none")
-        picture = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy())
-        pictures.append(picture.point(_LEVELS * 3))
-    palette = _palette(pictures)
-    return [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
-
-
-def _palette(pictures: Sequence[Image.Image]) -> Image.Image:
-    """The most frequent colours as they are: mixtures would turn white into grey."""
-    counts: Counter[Any] = Counter()
-    for picture in pictures[:: max(len(pictures) // 4, 1)]:
-        colours = picture.getcolors(picture.width * picture.height) or []
-        counts.update({colour: count for count, colour in colours})
-    palette = Image.new("P", (1, 1))
-    palette.putpalette([part for colour, _ in counts.most_common(_COLOURS) for part in colour])
-    return palette
-
-
 def _read_matrix(path: Path) -> Frames:
     frames = read_wiring(path)
     if len(frames.shape) != 2:
@@ -292,14 +253,11 @@ def _check(frames: Frames) -> None:
         )
     f, k, r = frames.means.shape
     m = frames.indices.shape[1] if frames.indices.ndim == 3 else "m"
-    expected = ((f,), (f, k, r), (f, k, r), (f, k), (f, m, r), (r,))
-    for name, array, shape in zip(Frames._fields, frames, expected, strict=True):
-        if array.shape != shape:
-            raise ValueError(
-                f"its {name} must be of shape ({', '.join(map(str, shape))}) as its means are of "
-                f"{frames.means.shape}; got {array.shape}"
-            )
-        if name in ("step", "indices", "shape") and array.dtype.kind not in "iu":
-            raise ValueError(f"its {name} must be integers; got {array.dtype}")
+    shapes = dict(
+        zip(Frames._fields, ((f,), (f, k, r), (f, k, r), (f, k), (f, m, r), (r,)), strict=True)
+    )
+    arrays = frames._asdict()
+    check_shapes(arrays, shapes, f"its means are of {frames.means.shape}")
+    check_integers(arrays, ("step", "indices", "shape"))
     if not (np.isfinite(frames.means).all() and (frames.variances >= 0).all()):
         raise ValueError("its means must be finite and its variances not negative; got others")

@@ -2,10 +2,15 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sparsewire._typing import Float
 from sparsewire.ops._checks import check_count
+from sparsewire.ops.images import conv_relu, pool_relu
+
+_LARGEST = 12
 
 
 class ConvNet(nn.Module):
@@ -31,14 +36,9 @@ class ConvNet(nn.Module):
         check_count("channels", channels, least=1)
         check_count("outputs", outputs, least=1)
         rows, cols = (check_count("grid", n, least=1) for n in grid)
+        self.grid = (rows, cols)
         self.features = nn.Sequential(
-            *_pair(channels, 32),
-            nn.MaxPool2d(4),
-            *_pair(32, 64),
-            nn.MaxPool2d(2),
-            *_pair(64, 128),
-            nn.AdaptiveMaxPool2d((rows, cols)),  # changes nothing where the grid fits
-            nn.Flatten(),
+            ConvPair(channels, 32, pool=4), ConvPair(32, 64, pool=2), ConvPair(64, 128)
         )
         self.head = nn.Sequential(
             nn.Linear(128 * rows * cols, 512),
@@ -50,13 +50,43 @@ class ConvNet(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
         """Return the numbers for each image."""
-        return self.head(self.features(x))
+        found = self.features(x)
+        if found.shape[-2:] != self.grid:
+            found = F.adaptive_max_pool2d(found, self.grid)
+        hidden = self.head[:-1](found.flatten(1))
+        # Positions in an image need more digits than the half precision of autocast has.
+        with torch.autocast(x.device.type, enabled=False):
+            last = self.head[-1]
+            return last(hidden.to(last.weight.dtype))
 
 
-def _pair(before: int, after: int) -> list[nn.Module]:
-    return [
-        nn.Conv2d(before, after, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(after, after, 3, padding=1),
-        nn.ReLU(),
-    ]
+def grid_for(sides: Sequence[int | None]) -> list[int]:
+    """Return what the convolutions leave of an image, and no more than of the paper's."""
+    return [_LARGEST if n is None else max(1, min(n // 8, _LARGEST)) for n in sides]
+
+
+class ConvPair(nn.Module):
+    """Two 3 × 3 convolutions with ReLU, and a pool after the second.
+
+    Args:
+        before: Channels of the input.
+        after: Channels of both convolutions.
+        pool: Side of the squares of which the largest is kept.
+    """
+
+    def __init__(self, before: int, after: int, pool: int = 1) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(before, after, 3, padding=1)
+        self.second = nn.Conv2d(after, after, 3, padding=1)
+        self.pool = pool
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d i j"]:
+        """Return what was found."""
+        x = conv_relu(x, self.first.weight, _bias(self.first))
+        x = F.conv2d(x, self.second.weight, padding=1)
+        return pool_relu(x, _bias(self.second), self.pool)
+
+
+def _bias(conv: nn.Conv2d) -> Tensor:
+    assert conv.bias is not None
+    return conv.bias

@@ -6,6 +6,7 @@ between the raw corners and turn each point into a position, as the paper words 
 finer towards the edges of the image.
 """
 
+import functools
 import math
 from typing import Literal, get_args
 
@@ -48,22 +49,18 @@ def frame_points(
         tensor([[0.2500, 0.3750, 0.5000],
                 [0.2500, 0.3750, 0.5000]])
     """
-    squashed = squash == "corners"
-    if frame == "affine":
-        centre, down, right = numbers.unflatten(-1, (3, 2)).unbind(-2)
-        if squashed:
-            centre, down, right = centre.sigmoid(), down.tanh() / 2, right.tanh() / 2
-        u, v = (2 * t - 1 for t in _steps(rows, cols, numbers))
-        return _at(centre) + u * _at(down) + v * _at(right)
-    ends = numbers.sigmoid() if squashed else numbers
-    if frame == "box":
-        top, left, bottom, right = ends.unbind(-1)
-        ends = torch.stack([top, left, top, right, bottom, left, bottom, right], dim=-1)
-    corners = ends.unflatten(-1, (2, 2, 2))
-    u, v = _steps(rows, cols, numbers)
-    upper = _at(corners[..., 0, 0, :]) * (1 - v) + _at(corners[..., 0, 1, :]) * v
-    lower = _at(corners[..., 1, 0, :]) * (1 - v) + _at(corners[..., 1, 1, :]) * v
-    return upper * (1 - u) + lower * u
+    if squash == "corners":
+        numbers = _squash(numbers, frame)
+    matrix = _matrix(frame, rows, cols, numbers.dtype, numbers.device)
+    # Not a matrix product: that may be rounded to fewer digits than positions need.
+    points = (numbers.unsqueeze(-1) * matrix).sum(-2)
+    return points.unflatten(-1, (rows, cols, 2))
+
+
+def corners_of(points: Float[Tensor, "*b rows cols 2"]) -> Float[Tensor, "*b 4 2"]:
+    """Return the corners of a grid: top left and right, bottom left and right."""
+    ends = [points[..., row, col, :] for row in (0, -1) for col in (0, -1)]
+    return torch.stack(ends, dim=-2)
 
 
 def start_numbers(frame: Frame, squash: Squash, cover: float) -> Float[Tensor, " n"]:
@@ -93,17 +90,36 @@ def start_numbers(frame: Frame, squash: Squash, cover: float) -> Float[Tensor, "
     return torch.tensor([-far, -far, -far, far, far, -far, far, far])
 
 
-def _steps(rows: int, cols: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """How far down and right the points are, from 0 to 1; a single one is in the middle."""
+def _squash(numbers: Tensor, frame: Frame) -> Tensor:
+    """Bring corners, or a centre and halves of sides, into the image."""
+    if frame != "affine":
+        return numbers.sigmoid()
+    return torch.cat([numbers[..., :2].sigmoid(), numbers[..., 2:].tanh() / 2], dim=-1)
+
+
+@functools.lru_cache(maxsize=64)
+def _matrix(
+    frame: Frame, rows: int, cols: int, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, "n p"]:
+    """What each number of a frame adds to the points: (numbers, rows · cols · 2).
+
+    Kept, for it is the same in every call: a captured step reads it where it lies.
+    """
     down, right = (
-        torch.linspace(0, 1, n, dtype=like.dtype, device=like.device)
-        if n > 1
-        else torch.full((1,), 0.5, dtype=like.dtype, device=like.device)
+        torch.linspace(0, 1, n, dtype=torch.float64) if n > 1 else torch.full((1,), 0.5).double()
         for n in (rows, cols)
     )
-    return down.view(rows, 1, 1), right.view(1, cols, 1)
-
-
-def _at(vector: Tensor) -> Tensor:
-    """A vector for every point of the grid."""
-    return vector.unsqueeze(-2).unsqueeze(-2)
+    u, v = (t.flatten() for t in torch.meshgrid(down, right, indexing="ij"))
+    if frame == "box":
+        parts = [(1 - u, 0), (1 - v, 1), (u, 0), (v, 1)]
+    elif frame == "affine":
+        one = torch.ones_like(u)
+        parts = [(t, axis) for t in (one, 2 * u - 1, 2 * v - 1) for axis in (0, 1)]
+    else:
+        corners = ((1 - u) * (1 - v), (1 - u) * v, u * (1 - v), u * v)
+        parts = [(t, axis) for t in corners for axis in (0, 1)]
+    matrix = torch.zeros(len(parts), rows * cols, 2, dtype=torch.float64)
+    for number, (weight, axis) in enumerate(parts):
+        matrix[number, :, axis] = weight
+    with torch.inference_mode(False):
+        return matrix.flatten(1).to(device, dtype)

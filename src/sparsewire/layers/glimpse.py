@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from sparsewire._typing import Float
-from sparsewire.layers.convnet import ConvNet
+from sparsewire.layers.convnet import ConvNet, grid_for
 from sparsewire.layers.frames import (
     COUNTS,
     FRAMES,
     SQUASHES,
     Frame,
     Squash,
+    corners_of,
     frame_points,
     start_numbers,
 )
@@ -88,9 +89,7 @@ class Glimpse(nn.Module):
         channels = shape[0]
         check_choice("frame", frame, FRAMES)
         if source is None:
-            # What the convolutions leave of the image, and no more than of the paper's.
-            grid = [12 if n is None else max(1, min(n // 8, 12)) for n in shape[1:]]
-            source = ConvNet(channels, glimpses * COUNTS[frame], grid)
+            source = ConvNet(channels, glimpses * COUNTS[frame], grid_for(shape[1:]))
         self.size, self.glimpses = (rows, cols), glimpses
         places = torch.ones(glimpses, channels, rows, cols).nonzero()
         learned = torch.full((len(places), 2), -1)
@@ -128,10 +127,12 @@ class Glimpse(nn.Module):
 
     def corners(self, x: Float[Tensor, "*b c h w"]) -> Float[Tensor, "*b g 4 2"]:
         """Return the corners of each frame in pixels: top left and right, bottom left and right."""
+        return corners_of(self.points(x))
+
+    def points(self, x: Float[Tensor, "*b c h w"]) -> Float[Tensor, "*b g k l 2"]:
+        """Return where each glimpse reads, (down, right) in pixels, before rounding."""
         points = self.wiring(x).means.unflatten(-2, (self.glimpses, -1, *self.size))
-        first = points[..., 0, :, :, :]  # all channels look at the same places
-        ends = [first[..., row, col, :] for row in (0, -1) for col in (0, -1)]
-        return torch.stack(ends, dim=-2)
+        return points[..., 0, :, :, :]  # all channels look at the same places
 
     @property
     def places_read(self) -> int:

@@ -100,6 +100,10 @@ class HyperLayer(nn.Module):
     #: A number on the layer's device that multiplies what variances have above their floor. Change
     #: it in place, also between replays of a captured step: at 0 all variances are at the floor.
     variance_factor: Tensor | None = None
+    #: A number from 0 to 1 on the layer's device: how far the output of a sampled pass in training
+    #: is moved to that of rounded tuples, its gradient unchanged. 1 is straight-through rounding.
+    #: Change it in place, as `variance_factor`.
+    hardness: Tensor | None = None
 
     def __init__(
         self,
@@ -186,14 +190,13 @@ class HyperLayer(nn.Module):
                 f"got a prefix of {prefix}"
             )
         mode = self._mode(mode)
-        groups = min(self.wirings, math.prod(batch))
-        if mode == "sampled" and groups > 1 and wiring.values.dim() == 1:
-            return self._forward_in_groups(x, wiring, shapes, batch, groups, generator)
-        if mode == "sampled" and (reading := self._reading(wiring, shapes)) is not None:
-            return self._read(reading, wiring, x, shapes, generator)
-        draw = self._draw(wiring, shapes, mode, generator)
-        self._tell(draw, mode)
-        return self._contract(self.layout.place(*draw, shapes), x, shapes)
+        y = self._transform(x, wiring, shapes, batch, mode, generator)
+        if mode == "sampled" and self.training and self.hardness is not None:
+            with torch.no_grad():
+                hard = self._transform(x, wiring, shapes, batch, "rounded", generator)
+                change = ((hard - y) * self.hardness).to(y.dtype)
+            y = y + change
+        return y
 
     def wiring(self, x: Float[Tensor, "*x"] | None = None) -> Wiring:
         """Return means, variances and values in the learned index space, for looking at.
@@ -255,6 +258,24 @@ class HyperLayer(nn.Module):
             f"context={self.context or 'default'}, wirings={self.wirings}, "
             f"density={self.density}, evaluation={self.evaluation}"
         )
+
+    def _transform(
+        self,
+        x: Tensor,
+        wiring: Wiring,
+        shapes: Shapes,
+        batch: tuple[int, ...],
+        mode: Mode,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        groups = min(self.wirings, math.prod(batch))
+        if mode == "sampled" and groups > 1 and wiring.values.dim() == 1:
+            return self._forward_in_groups(x, wiring, shapes, batch, groups, generator)
+        if mode == "sampled" and (reading := self._reading(wiring, shapes)) is not None:
+            return self._read(reading, wiring, x, shapes, generator)
+        draw = self._draw(wiring, shapes, mode, generator)
+        self._tell(draw, mode)
+        return self._contract(self.layout.place(*draw, shapes), x, shapes)
 
     def _draw(
         self, wiring: Wiring, shapes: Shapes, mode: Mode, generator: torch.Generator | None
@@ -367,11 +388,11 @@ class HyperLayer(nn.Module):
         raw = read_source(output, len(space), self.value_of, self._value_count, x)
         scales = self.variance_scale, self.variance_floor
         means = self.layout.bound(raw.means, shapes, self.edge)
-        variances = bound_variances(raw.variances, space, *scales)
+        variances = bound_variances(_unexpanded(raw.variances), space, *scales)
         if self.variance_factor is not None:
             variances = (variances - self.variance_floor) * self.variance_factor
             variances = variances + self.variance_floor
-        return Wiring(means, variances, raw.values)
+        return Wiring(means, variances.expand(*raw.variances.shape, -1), raw.values)
 
     def _mode(self, mode: Mode | None) -> Mode:
         if mode is not None:
@@ -440,6 +461,14 @@ class HyperLayer(nn.Module):
         if home is not None:
             check_devices(x=x, layer=home)
         return self._fit(x.shape[first:last]), tuple(x.shape[:first])
+
+
+def _unexpanded(tensor: Tensor) -> Tensor:
+    """The same without its copies, which would all be computed with."""
+    for axis, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[axis] > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor
 
 
 def _choose_layout(source: Callable[..., Any], template: Tensor | None) -> Layout:

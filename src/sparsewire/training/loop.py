@@ -4,7 +4,7 @@ import contextlib
 import signal
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from sparsewire.training.files import DiskError
 from sparsewire.training.interrupts import Interrupts
 from sparsewire.training.logs import Events
 from sparsewire.training.options import Experiment
+from sparsewire.training.pace import Pace
 from sparsewire.training.progress import Progress
 from sparsewire.training.randomness import random_state, seed_all, set_random_state
 
@@ -97,10 +98,11 @@ class Training:
         self.folder = folder
         seed_all(seed)
         self.trial = experiment.build(seed, self.device)
-        self.meter = Meter(self.device)
+        self.meter, self.pace = Meter(self.device), Pace(self.device)
         self.model, self.optimizer = fabric.setup(self.trial.model, self.trial.optimizer)
         self.curve: dict[str, list[Any]] = {}
         self.frames: dict[str, Tensor] = {}
+        self.conclusion: dict[str, float] = {}
         self.step, self.best, self.saved = 0, float("inf"), -1
         self.identifier = uuid.uuid4().hex  # tells this run from one that begins it again
         self.signal = 0  # the one that came too late to stop this run
@@ -137,6 +139,7 @@ class Training:
         ):
             if not self.step:
                 self.evaluate(progress, events)
+            self.pace.begin(self.step)
             while self.step < self.steps and not self._good_enough():
                 self._loss = self._checked(captured)
                 self.step += 1
@@ -183,12 +186,11 @@ class Training:
 
     def evaluate(self, progress: Progress, events: Events) -> None:
         """Judge the model, and add a point to the curve and a frame to the snapshots."""
+        self.pace.end(self.step)
         self._check_health()
-        self.trial.model.eval()
-        with torch.no_grad():
+        with self._judging():
             metrics = self.trial.evaluate()
             frame = self.trial.snapshot(self.step)
-        self.trial.model.train()
         loss = self.meter.mean()
         if loss is not None:
             loss = self._average(loss)
@@ -205,13 +207,26 @@ class Training:
             self.best = metrics[self.experiment.metric]
             if self.step:
                 self._write(self.checkpoints.save_best)
+        self.pace.begin(self.step)
+
+    def conclude(self) -> None:
+        """Measure what is measured once, when training is over."""
+        with self._judging():
+            self.conclusion = self.trial.conclude()
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return what is kept beside the snapshots."""
+        with self._judging():
+            return self.trial.constants()
 
     def save(self) -> None:
         """Save everything that the rest of the run depends on."""
+        self.pace.end(self.step)
         self._check_health()
         self._write(self.checkpoints.save)
         self.saved = self.step
         self.fabric.barrier()
+        self.pace.begin(self.step)
 
     def state(self) -> dict[str, Any]:
         """Return everything that the rest of the run depends on."""
@@ -260,6 +275,15 @@ class Training:
         self._seconds, self._began = state["seconds"], time.monotonic()
         set_random_state(state["random"], self.device)
         return problems
+
+    @contextlib.contextmanager
+    def _judging(self) -> Iterator[None]:
+        self.trial.model.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.trial.model.train()
 
     def _checked(self, captured: CapturedStep[[], Tensor]) -> Tensor:
         """Make a step; where it fails because parameters are not finite any more, say so."""

@@ -98,6 +98,7 @@ def make_run(
     status, problem = "finished", None
     try:
         training.run()
+        training.conclude()
     except DivergedError as error:
         status, problem = "diverged", str(error)
         _complain(fabric, f"{name}: {error}")
@@ -150,6 +151,8 @@ def describe(training: Training, command: str, status: str, problem: str | None)
         "processes": training.fabric.world_size,
         "steps": training.step,
         "seconds": round(training.seconds, 3),
+        "step_ms": training.pace.step_ms,
+        "peak_memory": training.pace.peak_memory,
         "final": final(training),
         "best": training.best,
         "curve": training.curve,
@@ -158,12 +161,13 @@ def describe(training: Training, command: str, status: str, problem: str | None)
 
 
 def final(training: Training) -> dict[str, float]:
-    """Return the metrics of the last evaluation."""
-    return {
+    """Return the metrics of the last evaluation, and those of the end."""
+    last = {
         name: values[-1]
         for name, values in training.curve.items()
         if name not in ("step", "seconds", "loss")
     }
+    return last | training.conclusion
 
 
 def write_frames(training: Training) -> str | None:
@@ -171,8 +175,8 @@ def write_frames(training: Training) -> str | None:
     if not training.frames:
         return None
     buffer = io.BytesIO()
-    arrays: dict[str, Any] = {**training.frames, **training.trial.constants()}
-    plain: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
+    arrays: dict[str, Any] = {**training.frames, **training.constants()}
+    plain: dict[str, Any] = {name: array.cpu().numpy() for name, array in arrays.items()}
     np.savez_compressed(buffer, **plain)
     path = training.folder / "wiring.npz"
     write_whole(path, buffer.getvalue())
@@ -238,6 +242,8 @@ def make_fabric(experiment: Experiment) -> Fabric:
     here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
     if experiment.device == "cpu" and count == 1:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    if experiment.device == "cuda":
+        torch.backends.cudnn.benchmark = True  # shapes stay the same in all steps
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice about devices that were not asked for

@@ -28,7 +28,7 @@ class Trial:
     """One run of an experiment. Subclasses make the parts, and say what loss and error are.
 
     Everything random in `loss` comes from torch's default generators, which are the same in all
-    processes; `evaluate` and `snapshot` must leave them alone, with generators of their own.
+    processes; `evaluate`, `conclude` and `snapshot` must leave them as they are.
 
     Args:
         model: What is trained, on its device.
@@ -60,6 +60,10 @@ class Trial:
     def evaluate(self) -> dict[str, float]:
         """Return metrics by name. Every process computes them; none waits for another."""
         raise NotImplementedError
+
+    def conclude(self) -> dict[str, float]:
+        """Return more metrics, of a finished run: what is too slow for every evaluation."""
+        return {}
 
     def after_step(self) -> None:
         """Do what follows a step, outside of a captured graph."""

@@ -22,14 +22,15 @@ _library = torch.library.Library("sparsewire", "FRAGMENT")
 _DEVICES = ("cuda", "cpu") if interpreted() else ("cuda",)
 
 
-def _operator(
+def operator(
     schema: str,
     run: Callable[..., Any],
     fake: Callable[..., Any],
     backward: Callable[..., Any] | None = None,
     setup: Callable[..., Any] | None = None,
+    autocast: torch.dtype | None = torch.float32,
 ) -> Any:
-    """Define an operator: how it runs, what shape comes out, and its gradient."""
+    """Define an operator: how it runs, what comes out, its gradient, its dtype in autocast."""
     name = schema.partition("(")[0]
     _library.define(schema)
     for device in _DEVICES:
@@ -39,11 +40,12 @@ def _operator(
         torch.library.register_autograd(
             f"sparsewire::{name}", backward, setup_context=setup, lib=_library
         )
-    torch.library.register_autocast(f"sparsewire::{name}", "cuda", torch.float32, lib=_library)
+    if autocast is not None:
+        torch.library.register_autocast(f"sparsewire::{name}", "cuda", autocast, lib=_library)
     return getattr(torch.ops.sparsewire, name).default
 
 
-def _last(grad: Tensor) -> bool:
+def last_pass(grad: Tensor) -> bool:
     """Whether a backward pass is the last: no one will differentiate it, and no one traces it.
 
     It then calls the kernels themselves, for the way through the operators costs the host time.
@@ -115,7 +117,7 @@ def _spread_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...])
 def _spread_gradient(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     if grad is None:
         return (None,) * 8
-    run = _spread_backward if _last(grad) else spread_backward
+    run = _spread_backward if last_pass(grad) else spread_backward
     return (*run(grad, *ctx.saved_tensors, *ctx.options), *(None,) * 5)
 
 
@@ -162,7 +164,7 @@ _PACKED = "Tensor rows, Tensor points, Tensor row_order, Tensor point_order, "
 _PACKED += "Tensor row_boxes, Tensor point_boxes"
 _TUPLES = "Tensor means, Tensor variances, Tensor values"
 
-spread_backward = _operator(
+spread_backward = operator(
     f"spread_backward(Tensor grad, {_TUPLES}, Tensor indices, Tensor? excluded, {_PACKED}, "
     "str density, float degrees, float tolerance) -> (Tensor, Tensor, Tensor)",
     _spread_backward,
@@ -170,7 +172,7 @@ spread_backward = _operator(
     _spread_backward_gradient,
     _spread_backward_setup,
 )
-spread = _operator(
+spread = operator(
     f"spread({_TUPLES}, Tensor indices, Tensor? excluded, str density, float degrees, "
     "float tolerance) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _spread,
@@ -190,7 +192,7 @@ def _contract_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _contract_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     rows, cols, values, x = ctx.saved_tensors
     to_values = to_x = None
-    last = _last(grad)
+    last = last_pass(grad)
     if ctx.needs_input_grad[2]:
         run = contraction.dot if last else dot
         to_values = run(rows, cols, grad, x).to(values.dtype)
@@ -214,14 +216,14 @@ def _dot_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return None, None, to_y, to_x
 
 
-contract = _operator(
+contract = operator(
     "contract(Tensor rows, Tensor cols, Tensor values, Tensor x, SymInt size) -> Tensor",
     contraction.contract,
     lambda rows, cols, values, x, size: contraction.empty(values, size, x.shape[2]),
     _contract_gradient,
     _contract_setup,
 )
-dot = _operator(
+dot = operator(
     "dot(Tensor rows, Tensor cols, Tensor y, Tensor x) -> Tensor",
     contraction.dot,
     lambda rows, cols, y, x: y.new_empty(rows.shape),
@@ -245,13 +247,13 @@ def _sample_fake(
     return means.new_empty((q, 2**r + local_samples + global_samples, r), dtype=torch.int64)
 
 
-sample = _operator(
+sample = operator(
     "sample(Tensor means, Tensor seed, SymInt[] sizes, SymInt[] spans, SymInt local_samples, "
     "SymInt global_samples) -> Tensor",
     sampling.draw,
     _sample_fake,
 )
-mark_repeats = _operator(
+mark_repeats = operator(
     "mark_repeats(Tensor indices, SymInt[] sizes) -> Tensor",
     duplicates.mark,
     lambda indices, sizes: indices.new_empty(indices.shape[:-1], dtype=torch.bool),
@@ -277,7 +279,7 @@ def _read_gradient(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | Non
     if grad is None:
         return (None,) * 13
     to_input = bool(ctx.needs_input_grad[3])
-    run = _read_backward if _last(grad) else read_backward
+    run = _read_backward if last_pass(grad) else read_backward
     *grads, to_x = run(grad, *ctx.saved_tensors, *ctx.options, to_input)
     x = ctx.saved_tensors[3]
     return (*grads, to_x.to(x.dtype) if to_input else None, *(None,) * 9)
@@ -323,7 +325,7 @@ _FROM = "Tensor x, Tensor base, Tensor seed"
 _WHERE = "SymInt[] strides, SymInt[] sizes, SymInt[] spans, "
 _WHERE += "SymInt local_samples, SymInt global_samples, str density, float degrees"
 
-read_backward = _operator(
+read_backward = operator(
     f"read_backward(Tensor grad, {_TUPLES}, {_FROM}, Tensor received, Tensor total, {_WHERE}, "
     "bool to_input) "
     "-> (Tensor, Tensor, Tensor, Tensor)",
@@ -332,7 +334,7 @@ read_backward = _operator(
     _read_backward_gradient,
     _read_backward_setup,
 )
-read = _operator(
+read = operator(
     f"read({_TUPLES}, {_FROM}, {_WHERE}) -> (Tensor, Tensor, Tensor)",
     _read,
     lambda means, variances, values, *_: tuple(values.new_empty(values.shape) for _ in range(3)),

@@ -1,0 +1,426 @@
+"""Looking before classifying, on cluttered canvases: section 3.2 of the paper, and baselines."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim.lr_scheduler import LambdaLR
+
+from sparsewire.data import CANVASES, Digits, draw_batch, fixed_set, load_digits, load_mnist
+from sparsewire.data.idx import Split
+from sparsewire.experiments.looking import look_at, watch
+from sparsewire.experiments.settling import Settling
+from sparsewire.layers.convnet import ConvNet, grid_for
+from sparsewire.layers.frames import Frame, Squash
+from sparsewire.layers.glimpse import Glimpse
+from sparsewire.layers.hyper import Mode
+from sparsewire.models import GlimpseClassifier, ReinforceGlimpse, SpatialTransformer
+from sparsewire.models.attention import Head
+from sparsewire.ops._checks import check_count, check_range
+from sparsewire.training.command import run_command
+from sparsewire.training.options import Experiment
+from sparsewire.training.trial import Share, Trial
+
+Model = Literal["glimpse", "convnet", "transformer", "reinforce"]
+Preset = Literal["ours", "paper"]
+Data = Literal["mnist", "digits"]
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # The appendix: variances and learning rate are left alone, the sigmoid is applied to points.
+    "paper": {
+        "lr": 1e-4,
+        "source_rate": 1.0,
+        "frame_rate": 1.0,
+        "start": "torch",
+        "head": "mlp",
+        "dropout": 0.0,
+        "squash": "points",
+        "region": 20,
+        "scale": 0.1,
+        "floor": 0.1,
+        "settle": 0.0,
+        "straight": 1.0,
+        "cosine": False,
+    },
+    # Chosen on validation digits; docs/attention.md says how.
+    "ours": {
+        "lr": 1e-3,
+        "source_rate": 0.3,
+        "frame_rate": 0.03,
+        "start": "he",
+        "head": "conv",
+        "dropout": 0.5,
+        "squash": "corners",
+        "region": 8,
+        "scale": 0.01,
+        "floor": 0.1,
+        "settle": 0.7,
+        "straight": 1.0,
+        "cosine": True,
+    },
+}
+EPOCHS = 70  # the paper's
+_DIGITS_STEPS = 1000
+_SMALL_END = 0.01  # factor of the weights
+_WARM_UP = 0.02  # share of the steps in which the learning rate rises, where it falls later
+_DRAWS = 16
+_WIDEST_WINDOW = 21
+_JUDGED_PIXELS = 10_000_000  # at once
+_DEVIATIONS = 3  # standard deviations to each side over which an expectation is taken
+_SHOWN = 8  # images whose frames are kept for figures, and as many mistakes
+_SET_SEED = 2019  # of the canvases that errors are measured on, whatever the seed of a run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention(Experiment):
+    """Classify a digit on a large canvas full of pieces of others, from a few glimpses of it.
+
+    The paper's second experiment. A network looks at the whole canvas and chooses boxes; only what
+    is read at the points of the boxes is classified. Canvases are made anew in every step; errors
+    are measured on 10,000 that stay the same, of digits that were not trained on.
+    """
+
+    model: Model = "glimpse"
+    """glimpse: the paper's; convnet: its source network as a classifier, which reads everything;
+    transformer: a spatial transformer; reinforce: glimpses of fixed size, placed by REINFORCE."""
+    preset: Preset = "ours"
+    """Where the arguments come from that are left open: our choice, or the paper's appendix."""
+    glimpses: int = 1
+    """Number of glimpses; the paper has 1 and 8."""
+    size: int | None = None
+    """Side of a glimpse; None takes the paper's 32 for one, and 12 for more and small digits."""
+    data: Data = "mnist"
+    """Digits: MNIST, or the small ones of scikit-learn, for which nothing is fetched."""
+    mnist: Path | None = None
+    """Folder of MNIST; None takes the cache, and fetches the files if they are not there."""
+    canvas: int | None = None
+    """Side of the canvas: 60, 100 or 400, with 4, 8 or 128 pieces of digits; None takes 100, and
+    60 for the small digits."""
+    reduce: int | None = None
+    """The network that chooses (and the convnet) sees the canvas reduced by this factor; None takes
+    1, for the canvas of 400 and the small digits such that 100 and 30 pixels are left."""
+    split: Literal["test", "validation"] = "test"
+    """test: train on all training digits and measure on test digits; validation: train without
+    10,000 of the training digits and measure on those, to compare settings."""
+    head: Head | None = None
+    """What classifies glimpses: mlp, two layers as in the paper; conv, four convolutions before."""
+    dropout: float | None = None
+    """Share of the head's hidden layer that is dropped in training."""
+    frame: Frame = "box"
+    """What the network tells of a glimpse: a box, an affine frame or a quadrangle."""
+    squash: Squash | None = None
+    """Where the sigmoid is applied: to the corners, which keeps the grid even, or to the points."""
+    cover: float = 0.8
+    """Share of the canvas's sides that frames cover before training."""
+    local_samples: int = 32
+    """Integer tuples drawn around each point, a_l."""
+    global_samples: int = 16
+    """Integer tuples drawn from everywhere, for each point, a_g."""
+    region: int | None = None
+    """Side of the region for local samples."""
+    scale: float | None = None
+    """Factor of the variances: before training they are about 2 · scale · side of the canvas."""
+    floor: float | None = None
+    """Smallest variance, τ."""
+    settle: float | None = None
+    """Share of the steps after which variances are at their floor, by a cubic fall; 0 leaves them
+    free."""
+    straight: float | None = None
+    """Share of the steps after which passes are rounded, with the gradient of sampled ones; 1
+    means never."""
+    cosine: bool | None = None
+    """Let the learning rate fall to zero along a cosine, after a short rise (True or False)."""
+    source_rate: float | None = None
+    """Factor of the learning rate for the network that chooses where to look."""
+    frame_rate: float | None = None
+    """The same for its last layer: a step of Adam there moves all frames by many pixels at once."""
+    start: Literal["he", "torch"] | None = None
+    """How weights are drawn: he, so that what is deep in a network varies with the image, with a
+    last layer near zero where frames are told; or as torch does."""
+    deviation: float = 0.1
+    """Standard deviation of a place that REINFORCE tries, in shares of the canvas's side."""
+    keep_frames: bool = True
+    """Keep where some canvases were looked at, for figures."""
+
+    batch: int = 128
+
+    name: ClassVar[str] = "attention"
+    bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {"mnist", "keep_frames"}
+
+    def check(self) -> None:
+        """Refuse what cannot be, or would have no effect."""
+        super().check()
+        check_count("glimpses", self.glimpses, least=1)
+        for name, least in (("size", 1), ("canvas", 1), ("reduce", 1), ("region", 1)):
+            if (count := getattr(self, name)) is not None:
+                check_count(name, count, least=least)
+        if self.canvas is not None and self.canvas not in CANVASES:
+            known = ", ".join(map(str, CANVASES))
+            raise ValueError(f"canvas must be one of {known}; got {self.canvas}")
+        most_of = {"dropout": 1.0, "settle": 1.0, "straight": 1.0, "floor": 1e6, "scale": 1e6}
+        for name, most in most_of.items():
+            if (number := getattr(self, name)) is not None:
+                check_range(name, number, 0.0, most)
+        if self.split == "test" and self.until is not None:
+            raise ValueError("until would choose by the test digits when to stop; use validation")
+        needs: dict[str, tuple[Model, ...]] = {
+            "glimpses": ("glimpse", "reinforce"),
+            "deviation": ("reinforce",),
+            **dict.fromkeys(
+                ("size", "head", "dropout", "source_rate", "frame_rate"),
+                ("glimpse", "transformer", "reinforce"),
+            ),
+            "cover": ("glimpse", "transformer"),
+            **dict.fromkeys(
+                ("frame", "squash", "scale", "floor", "settle", "straight", "region"), ("glimpse",)
+            ),
+            **dict.fromkeys(("local_samples", "global_samples"), ("glimpse",)),
+        }
+        default = {field.name: field.default for field in dataclasses.fields(self)}
+        for name, models in needs.items():
+            if getattr(self, name) != default[name] and self.model not in models:
+                raise ValueError(
+                    f"{name} has a meaning with model {' or '.join(models)} only; got {self.model}"
+                )
+        if self.mnist is not None and self.data != "mnist":
+            raise ValueError(f"mnist is a folder for --data mnist; got {self.data}")
+
+    def resolved(self) -> "Attention":
+        """Fill in the numbers of the preset."""
+        canvas = self.canvas or (60 if self.data == "digits" else 100)
+        shown = 30 if self.data == "digits" else 100
+        steps = math.ceil(EPOCHS * 60_000 / self.batch) if self.data == "mnist" else _DIGITS_STEPS
+        chosen = PRESETS[self.preset]
+        given = {name: getattr(self, name) for name in chosen}
+        filled = {n: chosen[n] if value is None else value for n, value in given.items()}
+        size = self.size or (32 if self.glimpses == 1 and self.data == "mnist" else 12)
+        done = dataclasses.replace(
+            self,
+            **self.shared_defaults(steps),
+            **filled,
+            canvas=canvas,
+            size=size,
+            reduce=self.reduce or max(1, canvas // shown),
+        )
+        if size > canvas:
+            raise ValueError(f"size must be at most {canvas}, the canvas; got {size}")
+        return done
+
+    def label(self) -> str:
+        """Name model, glimpses, canvas and preset."""
+        looks = f" {self.glimpses}x{self.size}" if self.model != "convnet" else ""
+        return f"{self.model}{looks} canvas {self.canvas} {self.preset}"
+
+    def digits(self, split: Split) -> Digits:
+        """Return the digits of a split."""
+        return load_digits(split) if self.data == "digits" else load_mnist(split, self.mnist)
+
+    def build(self, seed: int, device: torch.device) -> "AttentionTrial":
+        """Make model, digits and optimiser."""
+        return AttentionTrial(self, seed, device)
+
+
+class AttentionTrial(Trial):
+    """A model that looks, digits to train on, and canvases to judge it by."""
+
+    def __init__(self, args: Attention, seed: int, device: torch.device) -> None:
+        self.args, self.seed, self.device = args, seed, device
+        self.canvas = CANVASES[args.canvas or 100]
+        self.digits = args.digits("all-train" if args.split == "test" else "train").to(device)
+        held_out = args.digits(args.split).to(device)
+        count = len(held_out.labels)
+        self.images, self.labels = fixed_set(held_out, self.canvas, count, _SET_SEED)
+        model = make_model(args).to(device)
+        if device.type == "cuda":
+            model = model.to(memory_format=torch.channels_last)  # pyright: ignore
+        optimizer = torch.optim.Adam(parameter_groups(model, args), lr=args.lr or 1e-3, fused=True)
+        schedule = None
+        if args.cosine:
+            schedule = LambdaLR(optimizer, _rise_and_fall(args.steps or 1))
+        extras: dict[str, Any] = {}
+        self.settling = None
+        if isinstance(model, GlimpseClassifier) and (args.settle or args.straight != 1.0):
+            shares = args.settle or 0.0, args.straight
+            self.settling = Settling(model.look.layer, args.steps or 1, *shares, device)
+            extras["settling"] = self.settling
+        super().__init__(model, optimizer, schedule, extras)
+
+    def loss(self, model: Callable[..., Any], batch: int, share: Share) -> Tensor:
+        """Return the cross-entropy on new canvases."""
+        scene, labels = draw_batch(self.digits, batch, self.canvas)
+        images, labels = share(scene.images), share(labels)
+        if self.args.model != "reinforce":
+            return cross_entropy(model(images).float(), labels)
+        scores, log_probability = model(images)
+        loss = cross_entropy(scores.float(), labels)
+        reward = (scores.argmax(1) == labels).float()
+        # The mean reward as a baseline: what counts is to be better than the others.
+        credit = ((reward.mean() - reward) * log_probability).mean()
+        return loss + credit - credit.detach()
+
+    def after_step(self) -> None:
+        """Let variances fall, and rounding begin."""
+        if self.settling is not None:
+            self.settling.advance()
+
+    def evaluate(self) -> dict[str, float]:
+        """Return the share of held-out canvases that are classified wrongly; nothing is drawn."""
+        return {"error": self.error()}
+
+    def conclude(self) -> dict[str, float]:
+        """Return the error by the other ways to evaluate, where a model has them."""
+        errors = {}
+        if isinstance(self.model, GlimpseClassifier):
+            widest = self.model.look.wiring(self.images[:1].float() / 255).variances.max().sqrt()
+            around = 2 * math.ceil(_DEVIATIONS * widest.item()) + 1
+            self.model.look.layer.window = min(around, _WIDEST_WINDOW, self.canvas.size)
+            errors["expected"] = self.error("expected")
+        if isinstance(self.model, GlimpseClassifier | ReinforceGlimpse):
+            devices = [self.device] if self.device.type == "cuda" else []
+            with torch.random.fork_rng(devices):
+                torch.manual_seed(self.seed)
+                errors["sampled"] = self.error("sampled")
+                errors["sampled16"] = self.error("sampled", _DRAWS)
+        return errors
+
+    def error(self, mode: Mode | None = None, draws: int = 1) -> float:
+        """Return the share of held-out canvases that are classified wrongly.
+
+        Args:
+            mode: As in `HyperLayer.forward`.
+            draws: Over how many passes the probabilities of classes are averaged.
+        """
+        wrong = torch.zeros((), dtype=torch.int64, device=self.device)
+        parts = (t.split(self._chunk(mode)) for t in (self.images, self.labels))
+        for images, labels in zip(*parts, strict=True):
+            wrong += (self.classify(images, mode, draws) != labels).sum()
+        return wrong.item() / len(self.labels)
+
+    def classify(self, images: Tensor, mode: Mode | None = None, draws: int = 1) -> Tensor:
+        """Return the likeliest class of images in uint8."""
+        x = images.float() / 255
+        options = {} if mode is None else {"mode": mode}
+        scores: Any = [self.model(x, **options) for _ in range(draws)]
+        if isinstance(self.model, ReinforceGlimpse):
+            scores = [score for score, _ in scores]
+        return torch.stack(scores).softmax(-1).mean(0).argmax(-1)
+
+    def snapshot(self, step: int) -> dict[str, Tensor]:
+        """Return the corners of the frames on some canvases."""
+        del step
+        return watch(self.model, self.images[:_SHOWN]) if self.args.keep_frames else {}
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return some canvases and some mistakes, with what was read of them."""
+        parts = self.images.split(self._chunk(None))
+        predicted = torch.cat([self.classify(images) for images in parts])
+        wrong = (predicted[_SHOWN:] != self.labels[_SHOWN:]).nonzero()[:_SHOWN, 0] + _SHOWN
+        shown = torch.cat([torch.arange(_SHOWN, device=self.device), wrong])
+        kept = self.images[shown]
+        told = {"labels": self.labels[shown], "predicted": predicted[shown]}
+        return told | look_at(self.model, kept, self.seed)
+
+    def _chunk(self, mode: Mode | None) -> int:
+        """How many canvases are judged at once: the expectation has a table for each."""
+        most = max(1, _JUDGED_PIXELS // self.canvas.size**2)
+        return most if mode != "expected" else max(1, most // 16)
+
+
+def make_model(args: Attention) -> nn.Module:
+    """Return the model that the arguments describe, resolved, before training."""
+    side, factor = args.canvas or 100, args.reduce or 1
+    image, size = (1, side, side), args.size or 32
+
+    def source(outputs: int) -> nn.Module:
+        net = ConvNet(1, outputs, grid_for([side // factor] * 2))
+        if args.start == "he":
+            start_well(net, small_end=args.model != "convnet")
+        return nn.Sequential(nn.AvgPool2d(factor), net) if factor > 1 else net
+
+    if args.model == "convnet":
+        return source(10)
+    head: dict[str, Any] = {"head": args.head, "dropout": args.dropout or 0.0}
+    if args.model == "transformer":
+        return SpatialTransformer(image, size, cover=args.cover, source=source(6), **head)
+    if args.model == "reinforce":
+        chosen = source(2 * args.glimpses)
+        options: dict[str, Any] = {"deviation": args.deviation, "source": chosen}
+        return ReinforceGlimpse(image, size, args.glimpses, **options, **head)
+    numbers = {"box": 4, "affine": 6, "quadrangle": 8}[args.frame]
+    look = Glimpse(
+        image,
+        size,
+        args.glimpses,
+        source=source(args.glimpses * numbers),
+        frame=args.frame,
+        squash=args.squash or "corners",
+        cover=args.cover,
+        local_samples=args.local_samples,
+        global_samples=args.global_samples,
+        region=min(args.region or 8, side),
+        variance_scale=0.1 if args.scale is None else args.scale,
+        variance_floor=0.1 if args.floor is None else args.floor,
+    )
+    return GlimpseClassifier(look, **head)
+
+
+def start_well(net: ConvNet, small_end: bool) -> None:
+    """Draw the weights of a network after He et al., so that its end varies with the image.
+
+    With torch's own start signals shrink from layer to layer, and all images get the same frame
+    for a long time.
+
+    Args:
+        net: The network.
+        small_end: Whether its last layer shall begin near zero.
+    """
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(cast(Tensor, layer.bias))
+    if small_end:
+        with torch.no_grad():
+            cast(Tensor, net.head[-1].weight).mul_(_SMALL_END)
+
+
+def parameter_groups(model: nn.Module, args: Attention) -> list[dict[str, Any]]:
+    """Return the parameters with their learning rates: the head's, the source's, its last layer's.
+
+    A plain network has one rate.
+    """
+    rate = args.lr or 1e-3
+    if args.model == "convnet":
+        return [{"params": list(model.parameters())}]
+    net = next(part for part in model.modules() if isinstance(part, ConvNet))
+    last, all_of_net = list(net.head[-1].parameters()), list(net.parameters())
+    source = all_of_net[: -len(last)]
+    known = {id(p) for p in all_of_net}
+    rest = [p for p in model.parameters() if id(p) not in known]
+    return [
+        {"params": rest},
+        {"params": source, "lr": rate * (args.source_rate or 1.0)},
+        {"params": last, "lr": rate * (args.frame_rate or 1.0)},
+    ]
+
+
+def _rise_and_fall(steps: int) -> Callable[[int], float]:
+    """A short rise, then a cosine down to zero."""
+    rise = max(1, round(_WARM_UP * steps))
+
+    def factor(step: int) -> float:
+        if step < rise:
+            return (step + 1) / rise
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - rise) / max(1, steps - rise))))
+
+    return factor
+
+
+def main(words: Sequence[str]) -> int:
+    """Run `sparsewire attention`."""
+    return run_command(Attention, words)

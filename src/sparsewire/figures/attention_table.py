@@ -1,0 +1,162 @@
+"""Records → the two tables of the attention experiment: results, and how settings were found."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from sparsewire.figures.pages import fill, markdown
+from sparsewire.figures.series import Group, Record
+from sparsewire.figures.settings import finished, names, plain_value, seeds, settings
+from sparsewire.training.records import spread_of
+
+VALIDATION_BEGIN = "<!-- validation table: begin -->"
+VALIDATION_END = "<!-- validation table: end -->"
+
+# Percent, by the number of glimpses and their size, on canvases of 100 × 100.
+PAPER = {(1, 32): "0.85 %", (8, 12): "1.01 %"}
+_NONE = "–"
+# Four ways to evaluate one trained model, by their names in records.
+_ERRORS = {
+    "error": "error (rounded), %",
+    "expected": "expected, %",
+    "sampled": "1 draw, %",
+    "sampled16": "16 draws, %",
+}
+_HEAD = (
+    "canvas",
+    "model",
+    "classifier reads",
+    "head",
+    "training",
+    "seeds",
+    *_ERRORS.values(),
+    "ms per step",
+    "memory, GiB",
+    "paper, as published",
+)
+# Other models have them among their arguments too, without a meaning.
+_GLIMPSE_ONLY = ("settle", "floor", "straight")
+_TRIED = (*_GLIMPSE_ONLY, "lr")
+_VALIDATION_HEAD = (
+    "model",
+    "head",
+    *_TRIED,
+    "steps × batch",
+    "seeds",
+    *_ERRORS.values(),
+)
+
+
+def attention_table(records: Sequence[Record]) -> str:
+    """Return the table of the runs that were measured on the test set: a row for each setting.
+
+    Errors are in percent, mean ± standard deviation over the seeds that did not diverge; the
+    times are means over them, the memory is the most that any took.
+    """
+    found = _of(records, "test")
+    told = ("canvas", "data", "head", "steps", "batch")
+    return _table(_HEAD, [_row(*pair) for pair in zip(found, names(found, told), strict=True)])
+
+
+def validation_table(records: Sequence[Record]) -> str:
+    """Return the table of the runs that were measured on the validation set."""
+    found = _of(records, "validation")
+    told = ("head", *_TRIED, "steps", "batch")
+    rows = [_validation_row(*pair) for pair in zip(found, names(found, told), strict=True)]
+    return _table(_VALIDATION_HEAD, rows)
+
+
+def fill_attention(page: str, records: Sequence[Record]) -> str:
+    """Return a page with the table of results, and with the other if it has marks for it."""
+    page = fill(page, attention_table(records))
+    if VALIDATION_BEGIN not in page and VALIDATION_END not in page:
+        return page
+    return fill(page, validation_table(records), VALIDATION_BEGIN, VALIDATION_END)
+
+
+def _of(records: Sequence[Record], split: str) -> list[Group]:
+    return [group for group in settings(records) if group.setting["split"] == split]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return markdown(head, rows) if rows else "No run is recorded yet.\n"
+
+
+def _row(group: Group, name: str) -> tuple[str, ...]:
+    setting, runs = group.setting, finished(group)
+    memory = [run["peak_memory"] for run in runs if run.get("peak_memory") is not None]
+    return (
+        f"{setting['canvas']}" + ("" if setting["data"] == "mnist" else f", {setting['data']}"),
+        name,
+        _reads(setting),
+        _head(setting),
+        f"{_steps(setting)}, {_time([run['seconds'] for run in runs])}",
+        seeds(group),
+        *_errors(runs),
+        _mean([run.get("step_ms") for run in runs]),
+        f"{max(memory) / 2**30:.2f}" if memory else _NONE,
+        _paper(setting),
+    )
+
+
+def _validation_row(group: Group, name: str) -> tuple[str, ...]:
+    setting = group.setting
+    looks = setting["model"] == "glimpse"
+    tried = (
+        plain_value(setting.get(name)) if looks or name not in _GLIMPSE_ONLY else _NONE
+        for name in _TRIED
+    )
+    errors = _errors(finished(group))
+    return name, _head(setting), *tried, _steps(setting), seeds(group), *errors
+
+
+def _reads(setting: dict[str, Any]) -> str:
+    """How much of the image the classifier is given."""
+    if setting["model"] == "convnet":
+        return "all" if setting["reduce"] == 1 else f"all, reduced {setting['reduce']} ×"
+    read, there = setting["glimpses"] * setting["size"] ** 2, setting["canvas"] ** 2
+    return f"{read:,} of {there:,} ({100 * read / there:.3g} %)"
+
+
+def _head(setting: dict[str, Any]) -> str:
+    return _NONE if setting["model"] == "convnet" else str(setting["head"])
+
+
+def _steps(setting: dict[str, Any]) -> str:
+    return f"{setting['steps']:,} × {setting['batch']:,}"
+
+
+def _errors(runs: Sequence[Record]) -> list[str]:
+    return [_percent([(run["final"] or {}).get(name) for run in runs]) for name in _ERRORS]
+
+
+def _percent(shares: Sequence[float | None]) -> str:
+    spread = spread_of(shares)
+    if not math.isfinite(spread.mean):
+        return _NONE
+    mean = f"{100 * spread.mean:.2f}"
+    return mean if spread.seeds == 1 else f"{mean} ± {100 * spread.deviation:.2f}"
+
+
+def _mean(numbers: Sequence[float | None]) -> str:
+    spread = spread_of(number for number in numbers if number is not None)
+    return f"{spread.mean:.3g}" if math.isfinite(spread.mean) else _NONE
+
+
+def _time(seconds: Sequence[float]) -> str:
+    if not seconds:
+        return _NONE
+    mean = fmean(seconds)
+    if mean < 10:
+        return f"{mean:.2g} s"
+    if mean < 600:
+        return f"{mean:.0f} s"
+    return f"{mean / 60:.0f} min" if mean < 7200 else f"{mean / 3600:.1f} h"
+
+
+def _paper(setting: dict[str, Any]) -> str:
+    """What the paper prints for the model and data of a row, whatever its settings are."""
+    if (setting["model"], setting["canvas"], setting["data"]) != ("glimpse", 100, "mnist"):
+        return _NONE
+    return PAPER.get((setting["glimpses"], setting["size"]), _NONE)

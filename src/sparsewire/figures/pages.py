@@ -1,0 +1,27 @@
+"""Tables in Markdown, and pages that hold one between two marks."""
+
+from collections.abc import Sequence
+
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table.
+
+    Examples:
+        >>> print(markdown(["size", "error"], [["8", "0.5"]]))
+        | size | error |
+        | --- | --- |
+        | 8 | 0.5 |
+    """
+    lines = [head, ["---" for _ in head], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def fill(page: str, table: str, begin: str = BEGIN, end: str = END) -> str:
+    """Return a page with the table between its marks."""
+    before, first, rest = page.partition(begin)
+    _, last, after = rest.partition(end)
+    if not first or not last:
+        raise ValueError(f"page must hold {begin} and {end}; one of them is missing")
+    return f"{before}{begin}\n\n{table}\n{end}{after}"

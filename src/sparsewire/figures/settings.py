@@ -1,0 +1,123 @@
+"""The settings of the attention experiment: which runs are of one, their order, their names."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from sparsewire.experiments.attention import Attention
+from sparsewire.figures.series import Group, Record
+
+# In the order of tables and legends.
+MODELS = {
+    "convnet": "plain ConvNet",
+    "glimpse": "glimpse",
+    "transformer": "spatial transformer",
+    "reinforce": "REINFORCE glimpse",
+}
+# What a name says of every setting.
+_NAMED = ("model", "preset", "reduce")
+# What is looked at first, if these leave two settings with the same name.
+_FIRST = ("canvas", "data", "glimpses", "size", "head", "settle", "floor", "straight", "lr")
+_FIRST += ("steps", "batch", "precision")
+
+
+def settings(records: Iterable[Record]) -> list[Group]:
+    """Return the settings among the records of the attention experiment, in the order of tables."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        if record["experiment"] == "attention":
+            found.setdefault(record["key"], []).append(record)
+    return sorted(
+        (Group(runs[-1]["arguments"] | {"key": key}, runs) for key, runs in found.items()),
+        key=lambda group: _order(group.setting),
+    )
+
+
+def finished(group: Group) -> list[Record]:
+    """Return the runs of a setting that did not diverge."""
+    return [run for run in group.runs if run["status"] != "diverged"]
+
+
+def seeds(group: Group) -> str:
+    """Return how many runs a setting has, and how many of them diverged, in words."""
+    count, diverged = len(group.runs), len(group.runs) - len(finished(group))
+    return f"{diverged} of {count} diverged" if diverged else str(count)
+
+
+def family(setting: dict[str, Any]) -> str:
+    """Return the name of a model, of glimpses with their number and size."""
+    model = setting["model"]
+    if model != "glimpse":
+        return MODELS.get(model, str(model))
+    count, size = setting["glimpses"], setting["size"]
+    return f"{count} glimpse{'' if count == 1 else 's'} of {size} × {size}"
+
+
+def names(every: Sequence[Group], told: Collection[str] = ()) -> list[str]:
+    """Return a name for each setting, by which it differs from all others.
+
+    Args:
+        every: The settings that are shown together.
+        told: What is said of each elsewhere, such as in a column of its own.
+    """
+    plain = [_plain_name(group.setting) for group in every]
+    found = []
+    for group, name in zip(every, plain, strict=True):
+        alike = [g.setting for g, other in zip(every, plain, strict=True) if other == name]
+        words = [_say(what, group.setting.get(what)) for what in _differences(alike, told)]
+        found.append(", ".join([name, *words]))
+    return found
+
+
+def plain_value(value: Any) -> str:
+    """Return a setting in words."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _order(setting: dict[str, Any]) -> tuple[Any, ...]:
+    known = list(MODELS)
+    model = setting["model"]
+    rank = known.index(model) if model in known else len(known)
+    looks = setting["glimpses"], setting["size"]
+    return setting["canvas"], rank, model, *looks, setting["preset"] != "ours", setting["reduce"]
+
+
+def _plain_name(setting: dict[str, Any]) -> str:
+    name, factor = family(setting), setting["reduce"]
+    if factor > 1:
+        how = "of" if setting["model"] == "convnet" else "chosen on"
+        name += f", {how} the image reduced {factor} ×"
+    return name + (", paper's settings" if setting["preset"] == "paper" else "")
+
+
+def _differences(alike: Sequence[dict[str, Any]], told: Collection[str]) -> list[str]:
+    """Return as few settings as tell these apart, the first of them first."""
+    every = dict.fromkeys(name for setting in alike for name in setting)
+    others = [name for name in every if name not in Attention.bookkeeping and name != "key"]
+    chosen: list[str] = []
+    for name in dict.fromkeys((*_FIRST, *others, "key")):
+        if name in _NAMED or name in told:
+            continue
+        if _kinds(alike, (*told, *chosen, name)) > _kinds(alike, (*told, *chosen)):
+            chosen.append(name)
+    return chosen
+
+
+def _kinds(alike: Sequence[dict[str, Any]], names: Iterable[str]) -> int:
+    names = list(names)
+    return len({tuple(str(setting.get(name)) for name in names) for setting in alike})
+
+
+def _say(name: str, value: Any) -> str:
+    if name == "head":
+        return f"{value} head"
+    if name == "canvas":
+        return f"{value} × {value} pixels"
+    if name == "data":
+        return str(value)
+    return f"{name.replace('_', ' ')} {plain_value(value)}"
