@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import sparsewire as sw
-from sparsewire.ops._triton import library
+from sparsewire.ops._triton import image_library, library
 from sparsewire.ops._triton import spread as spreading
 
 TUPLES = 3
@@ -79,6 +79,17 @@ def read_backward_inputs(device: str, to_input: bool) -> list[Any]:
     return [wanted(2, TUPLES, device=device), *inputs[:6], *left, *inputs[6:], to_input]
 
 
+def thin_conv_inputs(device: str) -> list[Any]:
+    x = torch.randn(2, 2, 4, 5, generator=seeded(0)).to(device)
+    return [x, wanted(16, 2, 3, 3, device=device), wanted(16, device=device), torch.float32]
+
+
+def pool_relu_inputs(device: str, size: int) -> list[Any]:
+    x = torch.randn(2, 3, 5, 4, generator=seeded(0)).to(device)
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+    return [x, wanted(3, device=device), size]
+
+
 OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
     "spread": (library.spread, spread_inputs),
     "spread, none excluded": (library.spread, lambda device: spread_inputs(device, False)),
@@ -93,6 +104,9 @@ OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
         library.read_backward,
         lambda device: read_backward_inputs(device, False),
     ),
+    "thin_conv": (image_library.thin_conv, thin_conv_inputs),
+    "pool_relu": (image_library.pool_relu, lambda device: pool_relu_inputs(device, 2)),
+    "pool_relu, every pixel": (image_library.pool_relu, lambda d: pool_relu_inputs(d, 1)),
 }
 
 operators = pytest.mark.parametrize("name", OPERATORS)
@@ -198,6 +212,17 @@ CASES = {
     "reading": """
 template = sw.fan_in((4,), (3, 4))
 check(sw.HyperLayer(Look(12, 4, 2), (3, 4), (4,), template=template), ("sampled",))
+""",
+    "images": """
+from sparsewire.layers.convnet import ConvPair
+
+class Pair(ConvPair):
+    in_shape = 1, 9, 8
+
+    def forward(self, x, mode):
+        return super().forward(x)
+
+check(Pair(1, 16, pool=2), (None,))
 """,
 }
 

@@ -13,6 +13,7 @@ from sparsewire.layers.frames import (
     SQUASHES,
     Frame,
     Squash,
+    corners_of,
     frame_points,
     start_numbers,
 )
@@ -65,6 +66,84 @@ def test_an_affine_frame_is_a_parallelogram():
     torch.testing.assert_close(grid[2, 1], centre + down)
     torch.testing.assert_close(grid[1, 2], centre + right)
     torch.testing.assert_close(grid[0, 0], centre - down - right)
+
+
+def between(a: Tensor, b: Tensor, share: float) -> Tensor:
+    return torch.lerp(a, b, torch.tensor(share, dtype=a.dtype))
+
+
+def squashed(values: Tensor, frame: Frame) -> Tensor:
+    if frame == "affine":
+        return torch.cat([values[:2].sigmoid(), values[2:].tanh() / 2])
+    return values.sigmoid()
+
+
+def corners_by_hand(values: Tensor, frame: Frame) -> Tensor:
+    """Top left and right, bottom left and right, (2, 2, 2)."""
+    if frame == "box":
+        top, left, bottom, right = values
+        rows = [[top, left], [top, right], [bottom, left], [bottom, right]]
+        return torch.stack([torch.stack(row) for row in rows]).view(2, 2, 2)
+    if frame == "quadrangle":
+        return values.view(2, 2, 2)
+    centre, down, right = values.view(3, 2)
+    sides = [[centre - down - right, centre - down + right]]
+    sides += [[centre + down - right, centre + down + right]]
+    return torch.stack([torch.stack(side) for side in sides])
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("squash", SQUASHES)
+@pytest.mark.parametrize(("rows", "cols"), [(2, 2), (4, 3), (1, 5), (5, 1)])
+def test_every_point_lies_between_the_corners(frame, squash, rows, cols):
+    """Along the upper and the lower side first, then from one to the other: point by point."""
+    values = torch.randn(3, COUNTS[frame], dtype=torch.float64)
+    grid = frame_points(values, frame, squash, rows, cols)
+    assert grid.shape == (3, rows, cols, 2)
+    for one, its in zip(values, grid, strict=True):
+        corners = corners_by_hand(squashed(one, frame) if squash == "corners" else one, frame)
+        for i in range(rows):
+            for j in range(cols):
+                down = i / (rows - 1) if rows > 1 else 0.5
+                right = j / (cols - 1) if cols > 1 else 0.5
+                upper, lower = (between(side[0], side[1], right) for side in corners)
+                torch.testing.assert_close(its[i, j], between(upper, lower, down))
+
+
+def test_corners_are_the_ends_of_the_grid():
+    grid = torch.randn(2, 3, 4, 5, 2)
+    corners = corners_of(grid)
+    assert corners.shape == (2, 3, 4, 2)
+    ends = [grid[:, :, 0, 0], grid[:, :, 0, 4], grid[:, :, 3, 0], grid[:, :, 3, 4]]
+    for number, end in enumerate(ends):
+        assert torch.equal(corners[:, :, number], end)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_the_corners_of_a_frame_are_its_own(frame):
+    values = torch.randn(COUNTS[frame], dtype=torch.float64)
+    got = corners_of(frame_points(values, frame, "points", 3, 4))
+    torch.testing.assert_close(got, corners_by_hand(values, frame).view(4, 2))
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_points_are_as_exact_as_their_numbers(frame):
+    """On 400 pixels: half a thousandth of one, in float32 and whatever products are rounded to."""
+    values = torch.randn(50, COUNTS[frame], dtype=torch.float64)
+    exact = frame_points(values.float().double(), frame, "corners", 32, 32)
+    got = frame_points(values.float(), frame, "corners", 32, 32)
+    assert got.dtype == torch.float32
+    assert ((got - exact).abs() * 399).max() < 5e-4
+
+
+def test_points_made_without_gradients_do_not_spoil_later_ones():
+    """What is kept between calls must not be a tensor of inference."""
+    values = torch.randn(4)
+    with torch.inference_mode():
+        frame_points(values.clone(), "box", "corners", 7, 11)
+    values.requires_grad_()
+    frame_points(values, "box", "corners", 7, 11).sum().backward()
+    assert values.grad is not None
 
 
 @pytest.mark.parametrize("frame", FRAMES)

@@ -1,21 +1,24 @@
 """Glimpses: what is cut out against slices of the image, and what learns."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from sparsewire import Glimpse
 from sparsewire.layers.convnet import ConvNet
-from sparsewire.layers.frames import COUNTS, FRAMES, Frame, start_numbers
+from sparsewire.layers.frames import COUNTS, FRAMES, Frame, start_numbers, start_of_all
 
 
 class Fixed(nn.Module):
     """Returns the same numbers for every image, less what the layer adds by itself."""
 
-    def __init__(self, numbers: Tensor, frame: Frame = "box") -> None:
+    def __init__(self, numbers: Tensor, frame: Frame = "box", size: int = 4) -> None:
         super().__init__()
-        start = start_numbers(frame, "corners", 0.8)
-        self.numbers = nn.Parameter((numbers.view(-1, len(start)) - start).flatten())
+        numbers = numbers.view(-1, COUNTS[frame])
+        start = start_of_all(frame, "corners", 0.8, len(numbers), size, size)
+        self.numbers = nn.Parameter((numbers - start).flatten())
 
     def forward(self, x: Tensor) -> Tensor:
         return self.numbers.expand(len(x), -1)
@@ -48,6 +51,36 @@ def test_glimpses_and_channels_stay_apart():
     assert look.places_read == 2 * 3 * 4 * 4
 
 
+def test_points_are_where_glimpses_read():
+    """The pixels at the rounded points are what a rounded pass returns, in every channel."""
+    x = torch.rand(3, 2, 21, 17)
+    look = Glimpse((2, 21, 17), (4, 5), 3).eval()
+    with torch.no_grad():
+        for parameter in look.layer.source.source.parameters():
+            parameter.mul_(3)  # so that images are looked at in different places
+    points = look.points(x)
+    assert points.shape == (3, 3, 4, 5, 2)
+    assert not torch.allclose(points[0], points[1])
+    rows, cols = points.round().long().unbind(-1)
+    numbers = torch.arange(3).view(3, 1, 1, 1)
+    pixels = torch.stack([x[numbers, channel, rows, cols] for channel in (0, 1)], dim=2)
+    torch.testing.assert_close(look(x), pixels)
+
+
+def test_points_of_known_boxes():
+    boxes = torch.stack([box(1, 2, 4, 5, 16, 16), box(8, 9, 14, 12, 16, 16)])
+    look = Glimpse((3, 16, 16), 4, 2, source=Fixed(boxes))
+    points = look.points(torch.rand(2, 5, 3, 16, 16))
+    assert points.shape == (2, 5, 2, 4, 4, 2)
+    down = torch.tensor([[1.0, 2.0, 3.0, 4.0], [8.0, 10.0, 12.0, 14.0]])
+    right = torch.tensor([[2.0, 3.0, 4.0, 5.0], [9.0, 10.0, 11.0, 12.0]])
+    for number in (0, 1):
+        want = torch.stack(torch.meshgrid(down[number], right[number], indexing="ij"), dim=-1)
+        torch.testing.assert_close(
+            points[:, :, number], want.expand(2, 5, 4, 4, 2), atol=1e-4, rtol=0
+        )
+
+
 def test_a_coarse_grid_skips_pixels():
     x = torch.rand(2, 1, 21, 21)
     look = Glimpse((1, 21, 21), 5, source=Fixed(box(2, 2, 18, 18, 21, 21))).eval()
@@ -57,12 +90,29 @@ def test_a_coarse_grid_skips_pixels():
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("squash", ["corners", "points"])
 def test_every_frame_starts_over_most_of_the_image(frame, squash):
-    look = Glimpse((1, 40, 40), 6, 2, frame=frame, squash=squash, cover=0.8)
+    look = Glimpse((1, 40, 40), 6, frame=frame, squash=squash, cover=0.8)
     for parameter in look.layer.source.source.parameters():
         nn.init.zeros_(parameter)
     first, *_, last = look.corners(torch.rand(1, 1, 40, 40))[0, 0]
     torch.testing.assert_close(first, torch.full((2,), 3.9), atol=1e-4, rtol=0)
     torch.testing.assert_close(last, torch.full((2,), 35.1), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("glimpses", [2, 5, 8])
+def test_several_frames_start_beside_each_other(frame, glimpses):
+    """Of one size, none like another, and no farther apart than two points of one of them."""
+    look = Glimpse((1, 40, 40), (6, 9), glimpses, frame=frame, cover=0.7)
+    for parameter in look.layer.source.source.parameters():
+        nn.init.zeros_(parameter)
+    corners = look.corners(torch.rand(1, 1, 40, 40))[0] / 39
+    sides = corners[:, 3] - corners[:, 0]
+    torch.testing.assert_close(sides, torch.full((glimpses, 2), 0.7), atol=1e-4, rtol=0)
+    middles = corners.mean(1) - 0.5
+    assert (middles.abs() <= torch.tensor([0.7 / 5, 0.7 / 8]) / 2 + 1e-5).all()
+    distances = (middles[:, None] - middles).norm(dim=-1) + torch.eye(glimpses)
+    assert distances.min() > 0.01
+    torch.testing.assert_close(middles.mean(0), torch.zeros(2), atol=0.05, rtol=0)
 
 
 def test_narrow_densities_read_what_rounding_reads():
@@ -139,8 +189,9 @@ def test_the_paper_s_network_has_its_sizes():
 def test_pooling_before_the_activation_changes_nothing():
     net = ConvNet(channels=1, outputs=4).double()
     x = torch.rand(2, 1, 100, 100, dtype=torch.float64)
+    pairs: Any = net.features
     found = x
-    for pair in net.features:
+    for pair in pairs:
         found = pair.second(pair.first(found).relu()).relu()
         found = nn.functional.max_pool2d(found, pair.pool)
     torch.testing.assert_close(net.features(x), found)

@@ -171,3 +171,46 @@ def test_an_adaptive_layer_has_no_wiring_without_an_input():
             ValueError, match=r"x must be given, since the source .* reads it; got None"
         ):
             look()
+
+
+class Wide(nn.Module):
+    """Raw means for each instance, and few raw variances, laid out for all tuples or copied."""
+
+    adaptive = True
+
+    def __init__(self, kind: str, copied: bool) -> None:
+        super().__init__()
+        self.kind, self.copied = kind, copied
+        self.means = nn.Parameter(torch.randn(3, 4, 2, dtype=torch.float64))
+        sizes = {"one": (1,), "for each tuple": (4,), "for each instance": (3, 1), "all": (3, 4)}
+        self.variances = nn.Parameter(torch.randn(sizes[kind], dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, None]:
+        variances = self.variances.expand(3, 4)
+        return self.means, variances.clone() if self.copied else variances, None
+
+
+@pytest.mark.parametrize("factor", [None, 0.25])
+@pytest.mark.parametrize("kind", ["one", "for each tuple", "for each instance", "all"])
+def test_variances_that_are_views_are_as_good_as_copies(kind, factor):
+    """Wiring, output and gradients; what is computed once for many is still seen by each."""
+    results = []
+    for copied in (False, True):
+        torch.manual_seed(0)
+        layer = HyperLayer(Wide(kind, copied), (5,), (6,))
+        if factor is not None:
+            layer.variance_factor = torch.tensor(factor, dtype=torch.float64)
+        x = torch.randn(3, 5, dtype=torch.float64)
+        wiring = layer.wiring(x)
+        assert wiring.variances.shape == (3, 4, 2)
+        torch.manual_seed(1)
+        y = layer(x)
+        gradients = torch.autograd.grad(y.square().sum(), list(layer.parameters()))
+        results.append([*wiring, y, *gradients])
+    raw = layer.source.variances.detach().expand(3, 4).numpy()
+    # softplus(raw + 2) · size · 0.1, of which a factor leaves a part, and the floor 0.1
+    bound = np.log1p(np.exp(raw + 2))[..., None] * np.array([6, 5]) * 0.1 * (factor or 1) + 0.1
+    np.testing.assert_allclose(results[0][1].detach().numpy(), bound)
+    for view, copy in zip(*results, strict=True):
+        torch.testing.assert_close(view, copy)
+    assert results[0][-1].any()

@@ -145,6 +145,46 @@ def test_models_train_in_their_training_mode(folder: Path) -> None:
     assert modes == {"loss": {True}, "evaluate": {False}}
 
 
+@pytest.mark.parametrize("name", ["conclude", "constants", "evaluate", "snapshot"])
+def test_models_are_judged_without_gradients_and_train_on(name: str, folder: Path) -> None:
+    """In evaluation mode, whatever is asked; a failure in it leaves no other mode behind."""
+    training = training_of(Toy(steps=4), folder)
+    trial = training.trial
+    modes = []
+
+    def noted(*_: Any) -> dict[str, Any]:
+        modes.append((trial.model.training, torch.is_grad_enabled()))
+        return {"error": 0.5} if name in ("evaluate", "conclude") else {}
+
+    setattr(trial, name, noted)
+    training.run()
+    assert trial.model.training
+    training.conclude()
+    training.constants()
+    assert {*modes} == {(False, False)}
+    assert trial.model.training
+    assert torch.is_grad_enabled()
+
+    def fails(*_: Any) -> Any:
+        raise OSError("no")
+
+    setattr(trial, name, fails)
+    if name in ("conclude", "constants"):
+        with pytest.raises(OSError, match="no"):
+            getattr(training, name)()
+        assert trial.model.training
+
+
+def test_the_end_is_measured_once_and_only_when_asked(folder: Path) -> None:
+    training = training_of(Toy(), folder)
+    training.trial.conclude = lambda: {"slow": 3.0}
+    training.run()
+    assert training.conclusion == {}
+    training.conclude()
+    assert training.conclusion == {"slow": 3.0}
+    assert "slow" not in training.curve
+
+
 def test_until_stops_after_the_first_evaluation_below_it(folder: Path) -> None:
     experiment = Toy(drop=0.0, noise=0.0, steps=400, schedule=False, evaluate_every=10)
     errors = finished(experiment, folder / "whole")["curve"]["error"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toy import Toy, assert_identical, finished, full_disk, without_times
+from toy import Toy, ToyTrial, assert_identical, finished, full_disk, without_times
 
 from sparsewire.training import records
 from sparsewire.training.checkpoints import Checkpoints, read_checkpoint
@@ -48,6 +48,8 @@ def test_a_run_leaves_a_record_with_all_that_is_to_know(
     assert record["versions"]["torch"] == torch.__version__
     assert {"python", "numpy", "sparsewire"} <= record["versions"].keys()
     assert 0 < record["seconds"] < 60
+    assert 0 < record["step_ms"] < 60_000 / 12
+    assert record["peak_memory"] is None
     assert record["curve"]["step"] == [0, 4, 8, 12]
     assert record["curve"]["loss"][0] is None
     assert record["final"] == {name: record["curve"][name][-1] for name in ("error", "size")}
@@ -55,6 +57,57 @@ def test_a_run_leaves_a_record_with_all_that_is_to_know(
     out = capsys.readouterr().out
     assert f"toy: sum, seed 3: error {record['final']['error']:.3g}, size" in out
     assert f"record: {tmp_path / 'toy.jsonl'}" in out
+
+
+def concluded(monkeypatch: pytest.MonkeyPatch, **metrics: float) -> list[int]:
+    """Let trials conclude with these; return the steps after which they did."""
+    steps: list[int] = []
+
+    def conclude(trial: ToyTrial) -> dict[str, float]:
+        steps.append(trial.cursor.steps)
+        return metrics
+
+    monkeypatch.setattr(ToyTrial, "conclude", conclude)
+    return steps
+
+
+def test_what_a_run_concludes_with_is_among_its_final_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = concluded(monkeypatch, slow=0.25)
+    toy = Toy(out=tmp_path, seeds=(0, 1), quiet=False)
+    assert run(toy) == 0
+    assert steps == [12, 12]
+    for record in lines_of(toy):
+        last = {name: record["curve"][name][-1] for name in ("error", "size")}
+        assert record["final"] == {**last, "slow": 0.25}
+        assert "slow" not in record["curve"]
+    out = capsys.readouterr().out
+    assert "slow 0.25 after 12 steps" in out
+    assert "slow 0.25 ± 0" in out  # among the means over seeds
+
+
+def test_a_run_that_was_stopped_concludes_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = concluded(monkeypatch, slow=0.25)
+    toy = Toy(out=tmp_path)
+    stop(toy, 6)
+    assert steps == []
+    assert run(dataclasses.replace(toy, resume=True)) == 0
+    assert steps == [12]
+    assert lines_of(toy)[0]["final"]["slow"] == 0.25
+
+
+def test_a_diverged_run_concludes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = concluded(monkeypatch, slow=0.25)
+    toy = Toy(out=tmp_path, nan_at=(6,))
+    assert run(toy) == 1
+    (record,) = lines_of(toy)
+    assert record["status"] == "diverged"
+    assert steps == []
+    assert record["final"].keys() == {"error", "size"}
+    assert record["step_ms"] > 0  # of the steps before
 
 
 def test_a_run_computes_what_its_training_does(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from sparsewire.layers.frames import Frame, Squash
 from sparsewire.layers.glimpse import Glimpse
 from sparsewire.layers.hyper import Mode
 from sparsewire.models import GlimpseClassifier, ReinforceGlimpse, SpatialTransformer
-from sparsewire.models.attention import Head
+from sparsewire.models.attention import BothHeads, Head
 from sparsewire.ops._checks import check_count, check_range
 from sparsewire.training.command import run_command
 from sparsewire.training.options import Experiment
@@ -44,6 +44,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "region": 20,
         "scale": 0.1,
         "floor": 0.1,
+        "hold": 0.0,
         "settle": 0.0,
         "straight": 1.0,
         "cosine": False,
@@ -51,24 +52,29 @@ PRESETS: dict[str, dict[str, Any]] = {
     # Chosen on validation digits; docs/attention.md says how.
     "ours": {
         "lr": 1e-3,
-        "source_rate": 0.3,
-        "frame_rate": 0.03,
+        "source_rate": 0.1,
+        "frame_rate": 0.3,
         "start": "he",
-        "head": "conv",
+        "head": "both",
         "dropout": 0.5,
         "squash": "corners",
         "region": 8,
         "scale": 0.01,
         "floor": 0.1,
-        "settle": 0.7,
+        "hold": 0.5,
+        "settle": 0.9,
         "straight": 1.0,
         "cosine": True,
     },
 }
 EPOCHS = 70  # the paper's
 _DIGITS_STEPS = 1000
+_SMALLEST_VIEW = 8  # pixels that the pools of the source network reduce to one
+_FEW_INPUTS = 512
 _SMALL_END = 0.01  # factor of the weights
-_WARM_UP = 0.02  # share of the steps in which the learning rate rises, where it falls later
+# Between which shares of the steps learning rates rise, where they fall later: of most parts, and
+# of the convolutions beside a linear head, which wait until frames have been found.
+_RISE, _LATE_RISE = (0.0, 0.02), (0.25, 0.35)
 _DRAWS = 16
 _WIDEST_WINDOW = 21
 _JUDGED_PIXELS = 10_000_000  # at once
@@ -109,7 +115,8 @@ class Attention(Experiment):
     """test: train on all training digits and measure on test digits; validation: train without
     10,000 of the training digits and measure on those, to compare settings."""
     head: Head | None = None
-    """What classifies glimpses: mlp, two layers as in the paper; conv, four convolutions before."""
+    """What classifies glimpses: mlp, two layers as in the paper; conv, four convolutions before;
+    both, the sum of the two, the second joining in when frames have been found."""
     dropout: float | None = None
     """Share of the head's hidden layer that is dropped in training."""
     frame: Frame = "box"
@@ -118,19 +125,22 @@ class Attention(Experiment):
     """Where the sigmoid is applied: to the corners, which keeps the grid even, or to the points."""
     cover: float = 0.8
     """Share of the canvas's sides that frames cover before training."""
-    local_samples: int = 32
-    """Integer tuples drawn around each point, a_l."""
-    global_samples: int = 16
-    """Integer tuples drawn from everywhere, for each point, a_g."""
+    local_samples: int | None = None
+    """Integer tuples drawn around each point, a_l; None takes the paper's 32, and 12 for the small
+    digits."""
+    global_samples: int | None = None
+    """Integer tuples drawn from everywhere, for each point, a_g; None takes the paper's 16, and 4
+    for the small digits."""
     region: int | None = None
     """Side of the region for local samples."""
     scale: float | None = None
     """Factor of the variances: before training they are about 2 · scale · side of the canvas."""
     floor: float | None = None
     """Smallest variance, τ."""
+    hold: float | None = None
+    """Share of the steps after which variances begin to fall to their floor."""
     settle: float | None = None
-    """Share of the steps after which variances are at their floor, by a cubic fall; 0 leaves them
-    free."""
+    """Share of the steps after which they are there, by a cubic fall; 0 leaves variances free."""
     straight: float | None = None
     """Share of the steps after which passes are rounded, with the gradient of sampled ones; 1
     means never."""
@@ -157,13 +167,25 @@ class Attention(Experiment):
         """Refuse what cannot be, or would have no effect."""
         super().check()
         check_count("glimpses", self.glimpses, least=1)
-        for name, least in (("size", 1), ("canvas", 1), ("reduce", 1), ("region", 1)):
+        samples = "local_samples", "global_samples"
+        for name in ("size", "canvas", "reduce", "region", *samples):
             if (count := getattr(self, name)) is not None:
-                check_count(name, count, least=least)
+                check_count(name, count, least=0 if name in samples else 1)
+        check_range("cover", self.cover, 1e-3, 1 - 1e-3)
+        check_range("deviation", self.deviation, 1e-6, 1.0)
         if self.canvas is not None and self.canvas not in CANVASES:
             known = ", ".join(map(str, CANVASES))
             raise ValueError(f"canvas must be one of {known}; got {self.canvas}")
-        most_of = {"dropout": 1.0, "settle": 1.0, "straight": 1.0, "floor": 1e6, "scale": 1e6}
+        most_of = {
+            "source_rate": 1e6,
+            "frame_rate": 1e6,
+            "dropout": 1.0,
+            "hold": 1.0,
+            "settle": 1.0,
+            "straight": 1.0,
+            "floor": 1e6,
+            "scale": 1e6,
+        }
         for name, most in most_of.items():
             if (number := getattr(self, name)) is not None:
                 check_range(name, number, 0.0, most)
@@ -173,14 +195,14 @@ class Attention(Experiment):
             "glimpses": ("glimpse", "reinforce"),
             "deviation": ("reinforce",),
             **dict.fromkeys(
-                ("size", "head", "dropout", "source_rate", "frame_rate"),
+                ("size", "head", "dropout", "source_rate", "frame_rate", "start"),
                 ("glimpse", "transformer", "reinforce"),
             ),
             "cover": ("glimpse", "transformer"),
+            **dict.fromkeys(("frame", "squash", "scale", "floor", "straight"), ("glimpse",)),
             **dict.fromkeys(
-                ("frame", "squash", "scale", "floor", "settle", "straight", "region"), ("glimpse",)
+                ("hold", "settle", "region", "local_samples", "global_samples"), ("glimpse",)
             ),
-            **dict.fromkeys(("local_samples", "global_samples"), ("glimpse",)),
         }
         default = {field.name: field.default for field in dataclasses.fields(self)}
         for name, models in needs.items():
@@ -194,7 +216,7 @@ class Attention(Experiment):
     def resolved(self) -> "Attention":
         """Fill in the numbers of the preset."""
         canvas = self.canvas or (60 if self.data == "digits" else 100)
-        shown = 30 if self.data == "digits" else 100
+        shown, near, far = (30, 12, 4) if self.data == "digits" else (100, 32, 16)
         steps = math.ceil(EPOCHS * 60_000 / self.batch) if self.data == "mnist" else _DIGITS_STEPS
         chosen = PRESETS[self.preset]
         given = {name: getattr(self, name) for name in chosen}
@@ -206,16 +228,31 @@ class Attention(Experiment):
             **filled,
             canvas=canvas,
             size=size,
+            local_samples=near if self.local_samples is None else self.local_samples,
+            global_samples=far if self.global_samples is None else self.global_samples,
             reduce=self.reduce or max(1, canvas // shown),
         )
+        if done.settle and not (done.hold or 0.0) < done.settle:
+            raise ValueError(f"hold must be below settle, {done.settle}; got {done.hold}")
         if size > canvas:
             raise ValueError(f"size must be at most {canvas}, the canvas; got {size}")
+        if size < 4 and done.model != "convnet" and done.head != "mlp":
+            raise ValueError(f"size must be at least 4 with head {done.head}; got {size}")
+        if canvas // (done.reduce or 1) < _SMALLEST_VIEW:
+            raise ValueError(
+                f"reduce must be at most {canvas // _SMALLEST_VIEW}, to leave {_SMALLEST_VIEW} of "
+                f"{canvas} pixels; got {done.reduce}"
+            )
         return done
 
     def label(self) -> str:
         """Name model, glimpses, canvas and preset."""
-        looks = f" {self.glimpses}x{self.size}" if self.model != "convnet" else ""
-        return f"{self.model}{looks} canvas {self.canvas} {self.preset}"
+        parts = [self.model]
+        if self.model != "convnet" and self.size:
+            parts.append(f"{self.glimpses}x{self.size}")
+        if self.canvas:
+            parts.append(f"canvas {self.canvas}")
+        return " ".join([*parts, self.preset])
 
     def digits(self, split: Split) -> Digits:
         """Return the digits of a split."""
@@ -239,15 +276,19 @@ class AttentionTrial(Trial):
         model = make_model(args).to(device)
         if device.type == "cuda":
             model = model.to(memory_format=torch.channels_last)  # pyright: ignore
-        optimizer = torch.optim.Adam(parameter_groups(model, args), lr=args.lr or 1e-3, fused=True)
+        groups = parameter_groups(model, args)
+        optimizer = torch.optim.Adam(groups, lr=args.lr or 1e-3, fused=True)
         schedule = None
         if args.cosine:
-            schedule = LambdaLR(optimizer, _rise_and_fall(args.steps or 1))
+            schedule = LambdaLR(
+                optimizer, [_rise_and_fall(args.steps or 1, group["rise"]) for group in groups]
+            )
         extras: dict[str, Any] = {}
         self.settling = None
-        if isinstance(model, GlimpseClassifier) and (args.settle or args.straight != 1.0):
-            shares = args.settle or 0.0, args.straight
-            self.settling = Settling(model.look.layer, args.steps or 1, *shares, device)
+        if isinstance(model, GlimpseClassifier):
+            falls = (args.hold or 0.0, args.settle) if args.settle else None
+            rounds = None if args.straight == 1.0 else args.straight
+            self.settling = Settling(model.look.layer, args.steps or 1, falls, rounds, device)
             extras["settling"] = self.settling
         super().__init__(model, optimizer, schedule, extras)
 
@@ -338,9 +379,10 @@ def make_model(args: Attention) -> nn.Module:
     image, size = (1, side, side), args.size or 32
 
     def source(outputs: int) -> nn.Module:
-        net = ConvNet(1, outputs, grid_for([side // factor] * 2))
-        if args.start == "he":
-            start_well(net, small_end=args.model != "convnet")
+        good = args.start == "he" and args.model != "convnet"
+        net = ConvNet(1, outputs, grid_for([side // factor] * 2), normalise=good)
+        if good:
+            start_well(net)
         return nn.Sequential(nn.AvgPool2d(factor), net) if factor > 1 else net
 
     if args.model == "convnet":
@@ -361,8 +403,8 @@ def make_model(args: Attention) -> nn.Module:
         frame=args.frame,
         squash=args.squash or "corners",
         cover=args.cover,
-        local_samples=args.local_samples,
-        global_samples=args.global_samples,
+        local_samples=32 if args.local_samples is None else args.local_samples,
+        global_samples=16 if args.global_samples is None else args.global_samples,
         region=min(args.region or 8, side),
         variance_scale=0.1 if args.scale is None else args.scale,
         variance_floor=0.1 if args.floor is None else args.floor,
@@ -370,53 +412,59 @@ def make_model(args: Attention) -> nn.Module:
     return GlimpseClassifier(look, **head)
 
 
-def start_well(net: ConvNet, small_end: bool) -> None:
-    """Draw the weights of a network after He et al., so that its end varies with the image.
+def start_well(net: ConvNet) -> None:
+    """Draw the weights of a source after He et al., with a last layer near zero.
 
     With torch's own start signals shrink from layer to layer, and all images get the same frame
     for a long time.
-
-    Args:
-        net: The network.
-        small_end: Whether its last layer shall begin near zero.
     """
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(cast(Tensor, layer.bias))
-    if small_end:
-        with torch.no_grad():
-            cast(Tensor, net.head[-1].weight).mul_(_SMALL_END)
+    with torch.no_grad():
+        cast(Tensor, net.head[-1].weight).mul_(_SMALL_END)
 
 
 def parameter_groups(model: nn.Module, args: Attention) -> list[dict[str, Any]]:
-    """Return the parameters with their learning rates: the head's, the source's, its last layer's.
+    """Return the parameters with their learning rates, and when these rise.
 
-    A plain network has one rate.
+    A plain network has one of each.
     """
     rate = args.lr or 1e-3
-    if args.model == "convnet":
-        return [{"params": list(model.parameters())}]
-    net = next(part for part in model.modules() if isinstance(part, ConvNet))
-    last, all_of_net = list(net.head[-1].parameters()), list(net.parameters())
-    source = all_of_net[: -len(last)]
-    known = {id(p) for p in all_of_net}
-    rest = [p for p in model.parameters() if id(p) not in known]
-    return [
-        {"params": rest},
-        {"params": source, "lr": rate * (args.source_rate or 1.0)},
-        {"params": last, "lr": rate * (args.frame_rate or 1.0)},
-    ]
+    usual = (rate, _RISE)
+    kinds: dict[int, Any] = {}
+    if args.model != "convnet":
+        net = next(part for part in model.modules() if isinstance(part, ConvNet))
+        slow = rate * _or_one(args.source_rate)
+        kinds = {id(p): (slow, _RISE) for p in net.parameters()}
+        if args.start == "he":
+            # A step of Adam changes what a layer returns by as much as it has inputs.
+            wide = cast(nn.Linear, net.head[0])
+            few = min(1.0, _FEW_INPUTS / wide.in_features)
+            kinds[id(wide.weight)] = (slow * few, _RISE)
+        last = rate * _or_one(args.frame_rate)
+        kinds |= {id(p): (last, _RISE) for p in net.head[-1].parameters()}
+    for part in model.modules():
+        if isinstance(part, BothHeads):
+            kinds |= {id(p): (rate, _LATE_RISE) for p in part.conv.parameters()}
+    groups: dict[Any, list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        groups.setdefault(kinds.get(id(parameter), usual), []).append(parameter)
+    return [{"params": params, "lr": lr, "rise": rise} for (lr, rise), params in groups.items()]
 
 
-def _rise_and_fall(steps: int) -> Callable[[int], float]:
-    """A short rise, then a cosine down to zero."""
-    rise = max(1, round(_WARM_UP * steps))
+def _or_one(factor: float | None) -> float:
+    return 1.0 if factor is None else factor
+
+
+def _rise_and_fall(steps: int, rise: tuple[float, float]) -> Callable[[int], float]:
+    """A rise between two shares of the steps, times a cosine from 1 to 0 over all of them."""
+    begin, end = (share * steps for share in rise)
 
     def factor(step: int) -> float:
-        if step < rise:
-            return (step + 1) / rise
-        return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - rise) / max(1, steps - rise))))
+        risen = min(1.0, max(0.0, (step + 1 - begin) / max(1.0, end - begin)))
+        return risen * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
 
     return factor
 

@@ -10,16 +10,16 @@ from sparsewire.layers.hyper import HyperLayer
 class Settling:
     """Lets the variances of a layer fall, and its passes become rounded, at set times.
 
-    Variances are multiplied, above their floor, by (1 − t / settle)³ at the share t of the steps,
-    and by 0 from `settle` on. From the share `straight` on, passes are rounded, with the gradient
-    of sampled ones. The numbers lie on the device and are changed there, also between replays of
+    The numbers that do it lie on the device and are changed there, also between replays of
     a captured step.
 
     Args:
         layer: The layer.
         steps: How many steps there are.
-        settle: When variances are at their floor, as a share of the steps; 0 leaves them alone.
-        straight: When passes begin to be rounded, as a share of the steps; 1 means never.
+        falls: Two shares of the steps, between which what variances have above their floor falls
+            to nothing, with the third power of what is left of the time; None leaves them free.
+        rounds: Share of the steps from which on passes are rounded, with the gradient of sampled
+            ones; None for never.
         device: Where the layer is.
     """
 
@@ -27,22 +27,25 @@ class Settling:
         self,
         layer: HyperLayer,
         steps: int,
-        settle: float,
-        straight: float | None,
+        falls: tuple[float, float] | None,
+        rounds: float | None,
         device: torch.device,
     ) -> None:
-        self.steps, self.settle = steps, settle
-        self.straight = 1.0 if straight is None else straight
-        self.step = 0
-        self.factor = layer.variance_factor = torch.ones((), device=device) if settle else None
-        rounds = self.straight < 1
-        self.hardness = layer.hardness = torch.zeros((), device=device) if rounds else None
+        self.steps, self.falls, self.rounds, self.step = steps, falls, rounds, 0
+        self.factor = None if falls is None else torch.ones((), device=device)
+        self.hardness = None if rounds is None else torch.zeros((), device=device)
+        layer.variance_factor, layer.hardness = self.factor, self.hardness
         self._set()
 
     def advance(self) -> None:
         """Go on by a step."""
         self.step += 1
         self._set()
+
+    def left(self) -> float:
+        """Return what is left of the time in which variances fall, from 1 to 0."""
+        begin, end = self.falls or (0.0, 1.0)
+        return min(1.0, max(0.0, (end - self.step / self.steps) / (end - begin)))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the step."""
@@ -54,8 +57,7 @@ class Settling:
         self._set()
 
     def _set(self) -> None:
-        share = self.step / self.steps
         if self.factor is not None:
-            self.factor.fill_(max(0.0, 1 - share / self.settle) ** 3)
-        if self.hardness is not None:
-            self.hardness.fill_(float(share >= self.straight))
+            self.factor.fill_(self.left() ** 3)
+        if self.hardness is not None and self.rounds is not None:
+            self.hardness.fill_(float(self.step / self.steps >= self.rounds))

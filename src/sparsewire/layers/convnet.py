@@ -24,6 +24,9 @@ class ConvNet(nn.Module):
         outputs: How many numbers it returns.
         grid: Rows and columns of what the first linear layer reads; the paper's 100 × 100 images
             give 12 × 12. Images that give more are pooled to that, so that every size is taken.
+        normalise: Whether both hidden linear layers are normalised. A network that chooses where to
+            look is then safe from a wish that all images share: without, it may move all units
+            together until none of them answers to the image any more.
 
     Examples:
         >>> net = ConvNet(channels=1, outputs=4, grid=(3, 3))
@@ -31,7 +34,14 @@ class ConvNet(nn.Module):
         (torch.Size([2, 4]), torch.Size([2, 4]))
     """
 
-    def __init__(self, channels: int, outputs: int, grid: Sequence[int] = (12, 12)) -> None:
+    def __init__(
+        self,
+        channels: int,
+        outputs: int,
+        grid: Sequence[int] = (_LARGEST, _LARGEST),
+        *,
+        normalise: bool = False,
+    ) -> None:
         super().__init__()
         check_count("channels", channels, least=1)
         check_count("outputs", outputs, least=1)
@@ -40,10 +50,13 @@ class ConvNet(nn.Module):
         self.features = nn.Sequential(
             ConvPair(channels, 32, pool=4), ConvPair(32, 64, pool=2), ConvPair(64, 128)
         )
+        norm = [nn.LayerNorm(512) for _ in range(2)] if normalise else [nn.Identity()] * 2
         self.head = nn.Sequential(
             nn.Linear(128 * rows * cols, 512),
+            norm[0],
             nn.ReLU(),
             nn.Linear(512, 512),
+            norm[1],
             nn.ReLU(),
             nn.Linear(512, outputs),
         )

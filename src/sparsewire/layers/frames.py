@@ -21,6 +21,8 @@ Squash = Literal["corners", "points"]
 FRAMES: tuple[Frame, ...] = get_args(Frame)
 SQUASHES: tuple[Squash, ...] = get_args(Squash)
 
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
 # Numbers of each: two corners; the centre and half of both sides; four corners.
 COUNTS: dict[Frame, int] = {"box": 4, "affine": 6, "quadrangle": 8}
 
@@ -63,13 +65,17 @@ def corners_of(points: Float[Tensor, "*b rows cols 2"]) -> Float[Tensor, "*b 4 2
     return torch.stack(ends, dim=-2)
 
 
-def start_numbers(frame: Frame, squash: Squash, cover: float) -> Float[Tensor, " n"]:
+def start_numbers(
+    frame: Frame, squash: Squash, cover: float, shift: tuple[float, float] = (0.0, 0.0)
+) -> Float[Tensor, " n"]:
     """Return numbers for an upright frame in the middle of the image.
 
     Args:
         frame: Which kind.
         squash: What will be squashed.
         cover: Share of the height and of the width that it covers, between 0 and 1.
+        shift: How far it lies from the middle, down and right, in shares of the image; with
+            squashed points, in the middle of the frame.
 
     Examples:
         >>> points = frame_points(
@@ -81,13 +87,46 @@ def start_numbers(frame: Frame, squash: Squash, cover: float) -> Float[Tensor, "
     check_choice("frame", frame, FRAMES)
     check_choice("squash", squash, SQUASHES)
     check_range("cover", cover, 1e-3, 1 - 1e-3)
-    far = math.log((1 + cover) / (1 - cover))  # sigmoid(±far) are the two sides
+    for part in shift:
+        check_range("shift", part, -(1 - cover) / 2 + 1e-6, (1 - cover) / 2 - 1e-6)
+    half = cover / 2
+    if squash == "points":
+        # Squashing comes later: it keeps a quarter of what is near the middle.
+        half, moved = _logit(0.5 + half), [4 * part for part in shift]
+        ends = [(m - half, m + half) for m in moved]
+        middle, sides = moved, half
+    else:
+        ends = [(_logit(0.5 + m - half), _logit(0.5 + m + half)) for m in shift]
+        middle, sides = [_logit(0.5 + m) for m in shift], math.atanh(cover)
+    (top, bottom), (left, right) = ends
     if frame == "affine":
-        half = math.atanh(cover) if squash == "corners" else far
-        return torch.tensor([0.0, 0.0, half, 0.0, 0.0, half])
+        return torch.tensor([*middle, sides, 0.0, 0.0, sides])
     if frame == "box":
-        return torch.tensor([-far, -far, far, far])
-    return torch.tensor([-far, -far, -far, far, far, -far, far, far])
+        return torch.tensor([top, left, bottom, right])
+    return torch.tensor([top, left, top, right, bottom, left, bottom, right])
+
+
+def start_of_all(
+    frame: Frame, squash: Squash, cover: float, count: int, rows: int, cols: int
+) -> Float[Tensor, "g n"]:
+    """Return numbers for several frames of rows × cols points, one beside the other.
+
+    They lie apart by parts of the distance between two points, evenly spread: together they see
+    what is between the points of one.
+    """
+    spacing = [cover / max(1, n - 1) for n in (rows, cols)]
+    room = (1 - cover) / 2
+    frames = []
+    for number in range(count):
+        # A lattice with the golden ratio: evenly spread for any number of points.
+        spread = (number * _GOLDEN % 1 + 0.5 / count) % 1 - 0.5, (number + 0.5) / count - 0.5
+        shift = [part * min(apart, room) for part, apart in zip(spread, spacing, strict=True)]
+        frames.append(start_numbers(frame, squash, cover, (shift[0], shift[1])))
+    return torch.stack(frames)
+
+
+def _logit(share: float) -> float:
+    return math.log(share / (1 - share))
 
 
 def _squash(numbers: Tensor, frame: Frame) -> Tensor:

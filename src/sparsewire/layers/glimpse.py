@@ -16,7 +16,7 @@ from sparsewire.layers.frames import (
     Squash,
     corners_of,
     frame_points,
-    start_numbers,
+    start_of_all,
 )
 from sparsewire.layers.hyper import HyperLayer, Mode
 from sparsewire.layers.wiring import Wiring
@@ -43,7 +43,8 @@ class Glimpse(nn.Module):
         squash: What is brought into the image: the `"corners"`, with an even grid between them, or
             the `"points"`, as the paper words it. See `sparsewire.layers.frames.frame_points`.
         cover: Share of the image's sides that the frames cover before training, when the source
-            returns zeros: most of it, so that there is something to see and to learn from.
+            returns zeros: most of it, so that there is something to see and to learn from. Several
+            start a part of a pixel apart, and together see more than one.
         local_samples: Integer tuples drawn around each point, the paper's a_l.
         global_samples: Integer tuples drawn from everywhere, the paper's a_g.
         region: Sizes of the local region; 20 as in the paper, cut to the image, if not given.
@@ -160,7 +161,8 @@ class _Look(nn.Module):
         self.frame: Frame = frame
         self.squash: Squash = squash
         self.glimpses, self.size = glimpses, tuple(size)
-        self.register_buffer("start", start_numbers(frame, squash, cover), persistent=False)
+        start = start_of_all(frame, squash, cover, glimpses, *self.size)
+        self.register_buffer("start", start, persistent=False)
         self.raw_variances = nn.Parameter(torch.zeros(glimpses))
         self.values = nn.Parameter(torch.ones(glimpses))
 

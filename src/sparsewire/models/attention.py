@@ -15,7 +15,7 @@ from sparsewire.layers.glimpse import Glimpse
 from sparsewire.layers.hyper import Mode
 from sparsewire.ops._checks import check_choice, check_count, check_range, constant
 
-Head = Literal["mlp", "conv"]
+Head = Literal["mlp", "conv", "both"]
 HEADS: tuple[Head, ...] = get_args(Head)
 
 
@@ -26,7 +26,8 @@ class GlimpseClassifier(nn.Module):
         look: The glimpses.
         classes: Number of classes.
         hidden: Width of the layer between.
-        head: `"mlp"`, the paper's, or `"conv"`: four convolutions before the two layers.
+        head: `"mlp"`, the paper's; `"conv"`: four convolutions before the two layers; or `"both"`,
+            whose scores are added.
         dropout: Share of the hidden layer that is dropped in training.
 
     Examples:
@@ -216,9 +217,31 @@ class ReinforceGlimpse(nn.Module):
         return read.unflatten(2, (self.glimpses, self.size, self.size)).transpose(1, 2)
 
 
+class BothHeads(nn.Module):
+    """Two heads that read the same and add their scores; the second has none before training.
+
+    The linear one needs the digit in its place, and teaches where to look. The convolutions would
+    read it anywhere, and see no reason to look closer; they are better once that is learned.
+
+    Args:
+        mlp: The linear one.
+        conv: The one with convolutions.
+    """
+
+    def __init__(self, mlp: nn.Sequential, conv: nn.Sequential) -> None:
+        super().__init__()
+        self.mlp, self.conv = mlp, conv
+        for parameter in conv[-1].parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, x: Float[Tensor, "b g c k l"]) -> Float[Tensor, "b n"]:
+        """Return a score for each class."""
+        return self.mlp(x) + self.conv(x)
+
+
 def make_head(
     shape: Sequence[int], classes: int, hidden: int, kind: Head, dropout: float
-) -> nn.Sequential:
+) -> nn.Module:
     """Return what classifies glimpses.
 
     Args:
@@ -226,11 +249,20 @@ def make_head(
         classes: Number of classes.
         hidden: Width of the layer between.
         kind: `"mlp"`: two linear layers; `"conv"`: four convolutions before them, for which
-            glimpses are channels.
-        dropout: Share of the hidden layer that is dropped in training.
+            glimpses are channels; `"both"`: the sum of one of each.
+        dropout: Share of the hidden layer that is dropped in training; with both, of the second.
     """
     check_choice("head", kind, HEADS)
     check_range("dropout", dropout, 0.0, 1.0)
+    if kind == "both":
+        mlp = _head(shape, classes, hidden, "mlp", 0.0)
+        return BothHeads(mlp, _head(shape, classes, hidden, "conv", dropout))
+    return _head(shape, classes, hidden, kind, dropout)
+
+
+def _head(
+    shape: Sequence[int], classes: int, hidden: int, kind: Head, dropout: float
+) -> nn.Sequential:
     glimpses, channels, rows, cols = shape
     parts, inputs = [], math.prod(shape)
     if kind == "conv":

@@ -16,6 +16,7 @@ from sparsewire.ops._engines import uses_kernels
 # Taps of a 3 × 3 window over this many channels, and one for the bias, fit into 32.
 _THIN = 3
 _WIDEST = 256  # channels that a kernel of `pool_relu` holds at once
+_LARGEST_POOL = 16  # the number of a pixel in its square fits into eight bits
 
 
 def conv_relu(
@@ -51,7 +52,7 @@ def pool_relu(
         >>> pool_relu(torch.tensor([[[[1.0, 2.0], [3.0, -1.0]]]]), torch.tensor([0.5]), 2)
         tensor([[[[3.5000]]]])
     """
-    if _lies_by_channels(x) and x.shape[1] <= _WIDEST and _plain(x):
+    if _plain(x) and _pooled_by_kernel(x, size):
         from sparsewire.ops._triton import image_library
 
         return image_library.pool_relu(x, bias, size)[0]
@@ -63,27 +64,33 @@ def _thin(x: Tensor, weight: Tensor) -> bool:
     """Whether the kernel of thin images takes these: data, which need no gradient."""
     wide = weight.shape[0]
     return (
-        x.shape[1] <= _THIN
+        _plain(x)
+        and x.shape[1] <= _THIN
         and 16 <= wide <= _WIDEST
         and wide & (wide - 1) == 0
+        and wide * x.numel() < 2**31
         and not x.requires_grad
-        and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
         and x.is_contiguous()
-        and _plain(x)
+    )
+
+
+def _pooled_by_kernel(x: Tensor, size: int) -> bool:
+    """Whether the kernel of the pool takes this image: channels innermost, and squares inside."""
+    return (
+        x.shape[1] <= _WIDEST
+        and size <= min(_LARGEST_POOL, *x.shape[2:])
+        and x.is_contiguous(memory_format=torch.channels_last)
     )
 
 
 def _plain(x: Tensor) -> bool:
-    """Whether kernels compute on this device, and no transform of torch.func is at work."""
+    """Whether kernels compute on such a tensor, and no transform of torch.func is at work."""
     return (
-        0 < x.numel() < 2**31
+        torch._C._functorch.peek_interpreter_stack() is None  # pyright: ignore
+        and 0 < x.numel() < 2**31
+        and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
         and uses_kernels(x.device)
-        and torch._C._functorch.peek_interpreter_stack() is None  # pyright: ignore
     )
-
-
-def _lies_by_channels(x: Tensor) -> bool:
-    return x.is_contiguous(memory_format=torch.channels_last)
 
 
 def _half(x: Tensor) -> torch.dtype | None:

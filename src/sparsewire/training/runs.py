@@ -156,7 +156,7 @@ def describe(training: Training, command: str, status: str, problem: str | None)
         "final": final(training),
         "best": training.best,
         "curve": training.curve,
-        "wiring": write_frames(training),
+        "wiring": write_frames(training) if status == "finished" else None,
     }
 
 

@@ -19,7 +19,8 @@ from sparsewire.ops._triton.library import last_pass, operator
 def _thin_fake(x: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
     del bias
     shape = (x.shape[0], weight.shape[0], *x.shape[2:])
-    return x.new_empty(shape, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    like = {"device": x.device, "memory_format": torch.channels_last}
+    return torch.empty(shape, dtype=dtype, **like)
 
 
 def _thin_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -33,7 +34,7 @@ def _thin_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if last_pass(grad):
         found = images.thin_conv_backward(grad, x, y)
     else:
-        kept = torch.where(y > 0, grad, 0)
+        kept = torch.where(y <= 0, 0, grad)
         x = x.to(kept.dtype)
         weight = torch.nn.grad.conv2d_weight(x, ctx.shape, kept, padding=1)
         found = weight, kept.sum((0, 2, 3))
@@ -56,8 +57,8 @@ thin_conv = operator(
 def _pool_fake(x: Tensor, bias: Tensor, size: int) -> tuple[Tensor, Tensor]:
     del bias
     b, d, h, w = x.shape
-    small = x.new_empty((b, d, h // size, w // size))
-    small = small.contiguous(memory_format=torch.channels_last)
+    like = {"device": x.device, "memory_format": torch.channels_last}
+    small = torch.empty((b, d, h // size, w // size), dtype=x.dtype, **like)
     which = torch.empty_like(small if size > 1 else x.new_empty(0, 1, 1, 1), dtype=torch.uint8)
     return small, which
 
@@ -74,7 +75,7 @@ def _pool_gradient(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]
     if last_pass(grad):
         dx, sums = images.pool_relu_backward(grad, y, which, h, w, size)
         return dx, sums.to(ctx.dtype), None
-    kept = torch.where(y > 0, grad, 0)
+    kept = torch.where(y <= 0, 0, grad)
     return _unpool(kept, which, h, w, size), kept.sum((0, 2, 3)).to(ctx.dtype), None
 
 

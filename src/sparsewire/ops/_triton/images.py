@@ -126,7 +126,7 @@ def _convolve(
     weights = weights.to(tl.float32) if EXACT else weights
     windows = _windows(x, place, inside, h, w, CHANNELS, TAPS).to(weights.dtype)
     sums = tl.dot(windows, weights, input_precision="ieee")
-    kept = tl.maximum(sums, 0.0).to(y.dtype.element_ty)
+    kept = tl.where(sums < 0, 0.0, sums).to(y.dtype.element_ty)  # a NaN stays
     tl.store(y + place[:, None] * WIDE + wide[None, :], kept, mask=inside[:, None])
 
 
@@ -144,7 +144,7 @@ def _convolve_backward(
         spot = place[:, None] * WIDE + wide[None, :]
         kept = tl.load(y + spot, mask=inside[:, None], other=0.0)
         given = tl.load(grad + spot, mask=inside[:, None], other=0.0)
-        given = tl.where(kept > 0, given, 0.0)
+        given = tl.where(kept <= 0, 0.0, given)
         given = given.to(tl.float32) if EXACT else given
         windows = _windows(x, place, inside, h, w, CHANNELS, TAPS).to(given.dtype)
         total += tl.dot(tl.trans(windows), given, input_precision="ieee")
@@ -192,7 +192,7 @@ def _pool_backward(
     at = place[:, None] * d + channel[None, :]
     given = tl.load(grad + at, mask=both, other=0.0).to(tl.float32)
     kept = tl.load(y + at, mask=both, other=0.0)
-    given = tl.where(kept > 0, given, 0.0)
+    given = tl.where(kept <= 0, 0.0, given)
     # To the bias: a sum for each program, so that their order does not matter.
     total = tl.sum(given, axis=0)
     tl.store(sums + tl.program_id(0) * d + channel, total, mask=channel < d)

@@ -13,9 +13,8 @@ from tests.helpers import seeded
 from torch import Tensor
 from torch.distributions import Normal
 
-from sparsewire import Glimpse
 from sparsewire.experiments.identity import Identity, IdentityTrial
-from sparsewire.models import GlimpseClassifier, ReinforceLayer, SpatialTransformer
+from sparsewire.models import ReinforceLayer
 from sparsewire.ops import rounded
 
 CPU = torch.device("cpu")
@@ -252,44 +251,3 @@ def test_a_draw_for_every_instance_is_the_default():
     model: Any = args.build(0, CPU).model
     assert model.wirings == 4
     assert dataclasses.replace(args, wirings=2).wirings == 2
-
-
-# Looking at images.
-
-
-def test_a_glimpse_classifier_classifies_what_its_glimpses_read():
-    look = Glimpse((1, 16, 16), 4, 2)
-    model = GlimpseClassifier(look, classes=5, hidden=7).eval()
-    x = torch.rand(3, 1, 16, 16)
-    want = model.head[3](torch.relu(model.head[1](look(x).flatten(1))))
-    assert torch.equal(model(x), want)
-    torch.manual_seed(1)
-    sampled = model(x, mode="sampled")
-    assert not torch.equal(sampled, want)
-    assert sampled.shape == (3, 5)
-
-
-def test_a_spatial_transformer_starts_over_most_of_the_image():
-    x = torch.rand(2, 3, 21, 21)
-    model = SpatialTransformer((3, 21, 21), size=17, cover=0.8)
-    torch.testing.assert_close(model.read(x), x[:, :, 2:19, 2:19], atol=1e-5, rtol=1e-5)
-
-
-def test_a_spatial_transformer_reads_between_pixels():
-    model = SpatialTransformer((1, 9, 9), size=2, cover=0.625)  # rows and columns 1.5 and 6.5
-    ramp = torch.arange(81.0).view(1, 1, 9, 9)
-    want = torch.tensor([[1.5 * 9 + 1.5, 1.5 * 9 + 6.5], [6.5 * 9 + 1.5, 6.5 * 9 + 6.5]])
-    torch.testing.assert_close(model.read(ramp)[0, 0], want, atol=1e-3, rtol=0)
-
-
-def test_every_parameter_of_a_spatial_transformer_learns():
-    model = SpatialTransformer((1, 32, 32), size=5)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    x, labels = torch.rand(4, 1, 32, 32), torch.arange(4)
-    for _ in range(2):  # the layers before the last one wait for it to leave zero
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), labels).backward()
-        optimizer.step()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert (parameter.grad != 0).any(), name
