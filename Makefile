@@ -28,7 +28,8 @@ PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist worksteal
 
 # What needs a GPU, or is worth another run on one.
 GPU_TESTS ?= tests/kernels tests/test_cuda.py tests/test_capture.py tests/rewire \
-	tests/bench/test_bench_gpu.py \
+	tests/bench/test_bench_gpu.py tests/data/test_fixed_sets.py tests/models \
+	tests/training/test_pace.py \
 	tests/layers/test_compile.py
 
 # More for the benchmark, such as: make bench BENCH_ARGS="--quick"

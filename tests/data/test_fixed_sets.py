@@ -76,6 +76,7 @@ def test_a_captured_batch_is_new_at_each_replay() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_canvases_on_a_gpu_are_made_without_waiting_and_repeatable() -> None:
     digits = some_digits(50).to("cuda")
     torch.cuda.set_sync_debug_mode("error")
