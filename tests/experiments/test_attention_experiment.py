@@ -15,15 +15,15 @@ from torch.distributions import Normal
 from torch.nn.functional import cross_entropy
 
 from sparsewire.data import CANVASES, Digits
-from sparsewire.experiments import attention
+from sparsewire.experiments import attention, rates
 from sparsewire.experiments.attention import (
     PRESETS,
     Attention,
     AttentionTrial,
     Model,
     make_model,
-    start_well,
 )
+from sparsewire.experiments.rates import start_well
 from sparsewire.layers.convnet import ConvNet
 from sparsewire.models import GlimpseClassifier, ReinforceGlimpse, SpatialTransformer
 from sparsewire.models.attention import Head
@@ -610,7 +610,7 @@ def outputs_of(start: Any) -> Tensor:
 def test_a_good_start_lets_frames_vary_with_the_image():
     """And near zero all the same: its last layer is made small."""
     he, plain = outputs_of("he"), outputs_of("torch")
-    assert he.std(0).mean() / attention._SMALL_END > 0.1
+    assert he.std(0).mean() / rates._SMALL_END > 0.1
     assert he.std(0).mean() > 10 * plain.std(0).mean()
     assert he.abs().max() < 0.1
 
@@ -625,7 +625,7 @@ def test_a_good_start_keeps_the_size_of_signals():
         weight = layer.weight
         # Of n numbers the variance has a standard error of √(2 / n).
         error = 4 * math.sqrt(2 / weight.numel())
-        scale = attention._SMALL_END if layer is layers[-1] else 1
+        scale = rates._SMALL_END if layer is layers[-1] else 1
         variance = weight.var().item() / scale**2
         assert variance * weight[0].numel() / 2 == pytest.approx(1, abs=error)
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,14 @@ from torch.optim.lr_scheduler import LambdaLR
 from sparsewire.data import CANVASES, Digits, draw_batch, fixed_set, load_digits, load_mnist
 from sparsewire.data.idx import Split
 from sparsewire.experiments.looking import look_at, watch
+from sparsewire.experiments.rates import parameter_groups, rise_and_fall, start_well
 from sparsewire.experiments.settling import Settling
 from sparsewire.layers.convnet import ConvNet, grid_for
 from sparsewire.layers.frames import Frame, Squash
 from sparsewire.layers.glimpse import Glimpse
 from sparsewire.layers.hyper import Mode
 from sparsewire.models import GlimpseClassifier, ReinforceGlimpse, SpatialTransformer
-from sparsewire.models.attention import BothHeads, Head
+from sparsewire.models.attention import Head
 from sparsewire.ops._checks import check_count, check_range
 from sparsewire.training.command import run_command
 from sparsewire.training.options import Experiment
@@ -70,11 +71,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 EPOCHS = 70  # the paper's
 _DIGITS_STEPS = 1000
 _SMALLEST_VIEW = 8  # pixels that the pools of the source network reduce to one
-_FEW_INPUTS = 512
-_SMALL_END = 0.01  # factor of the weights
-# Between which shares of the steps learning rates rise, where they fall later: of most parts, and
-# of the convolutions beside a linear head, which wait until frames have been found.
-_RISE, _LATE_RISE = (0.0, 0.02), (0.25, 0.35)
 _DRAWS = 16
 _WIDEST_WINDOW = 21
 _JUDGED_PIXELS = 10_000_000  # at once
@@ -276,12 +272,18 @@ class AttentionTrial(Trial):
         model = make_model(args).to(device)
         if device.type == "cuda":
             model = model.to(memory_format=torch.channels_last)  # pyright: ignore
-        groups = parameter_groups(model, args)
+        groups = parameter_groups(
+            model,
+            args.lr or 1e-3,
+            source=1.0 if args.source_rate is None else args.source_rate,
+            frames=1.0 if args.frame_rate is None else args.frame_rate,
+            by_inputs=args.start == "he",
+        )
         optimizer = torch.optim.Adam(groups, lr=args.lr or 1e-3, fused=True)
         schedule = None
         if args.cosine:
             schedule = LambdaLR(
-                optimizer, [_rise_and_fall(args.steps or 1, group["rise"]) for group in groups]
+                optimizer, [rise_and_fall(args.steps or 1, group["rise"]) for group in groups]
             )
         extras: dict[str, Any] = {}
         self.settling = None
@@ -410,63 +412,6 @@ def make_model(args: Attention) -> nn.Module:
         variance_floor=0.1 if args.floor is None else args.floor,
     )
     return GlimpseClassifier(look, **head)
-
-
-def start_well(net: ConvNet) -> None:
-    """Draw the weights of a source after He et al., with a last layer near zero.
-
-    With torch's own start signals shrink from layer to layer, and all images get the same frame
-    for a long time.
-    """
-    for layer in net.modules():
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            nn.init.zeros_(cast(Tensor, layer.bias))
-    with torch.no_grad():
-        cast(Tensor, net.head[-1].weight).mul_(_SMALL_END)
-
-
-def parameter_groups(model: nn.Module, args: Attention) -> list[dict[str, Any]]:
-    """Return the parameters with their learning rates, and when these rise.
-
-    A plain network has one of each.
-    """
-    rate = args.lr or 1e-3
-    usual = (rate, _RISE)
-    kinds: dict[int, Any] = {}
-    if args.model != "convnet":
-        net = next(part for part in model.modules() if isinstance(part, ConvNet))
-        slow = rate * _or_one(args.source_rate)
-        kinds = {id(p): (slow, _RISE) for p in net.parameters()}
-        if args.start == "he":
-            # A step of Adam changes what a layer returns by as much as it has inputs.
-            wide = cast(nn.Linear, net.head[0])
-            few = min(1.0, _FEW_INPUTS / wide.in_features)
-            kinds[id(wide.weight)] = (slow * few, _RISE)
-        last = rate * _or_one(args.frame_rate)
-        kinds |= {id(p): (last, _RISE) for p in net.head[-1].parameters()}
-    for part in model.modules():
-        if isinstance(part, BothHeads):
-            kinds |= {id(p): (rate, _LATE_RISE) for p in part.conv.parameters()}
-    groups: dict[Any, list[nn.Parameter]] = {}
-    for parameter in model.parameters():
-        groups.setdefault(kinds.get(id(parameter), usual), []).append(parameter)
-    return [{"params": params, "lr": lr, "rise": rise} for (lr, rise), params in groups.items()]
-
-
-def _or_one(factor: float | None) -> float:
-    return 1.0 if factor is None else factor
-
-
-def _rise_and_fall(steps: int, rise: tuple[float, float]) -> Callable[[int], float]:
-    """A rise between two shares of the steps, times a cosine from 1 to 0 over all of them."""
-    begin, end = (share * steps for share in rise)
-
-    def factor(step: int) -> float:
-        risen = min(1.0, max(0.0, (step + 1 - begin) / max(1.0, end - begin)))
-        return risen * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
-
-    return factor
 
 
 def main(words: Sequence[str]) -> int:
