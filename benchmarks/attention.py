@@ -1,6 +1,6 @@
 """Every run behind the page on glimpses; what is recorded already is not run again.
 
-python benchmarks/attention.py --out results          all of it, for a GPU: about an hour
+python benchmarks/attention.py --out results          all of it, for a GPU
 python benchmarks/attention.py --only main speed      parts of it
 """
 
