@@ -15,10 +15,12 @@ from torch.optim.lr_scheduler import LambdaLR
 from sparsewire.data import CANVASES, Digits, draw_batch, fixed_set, load_digits, load_mnist
 from sparsewire.data.idx import Split
 from sparsewire.experiments.looking import look_at, watch
-from sparsewire.experiments.rates import parameter_groups, rise_and_fall, start_well
+from sparsewire.experiments.rates import parameter_groups, rise_and_fall
 from sparsewire.experiments.settling import Settling
+from sparsewire.experiments.zooming import Zooming
 from sparsewire.layers.convnet import ConvNet, grid_for
-from sparsewire.layers.frames import Frame, Squash
+from sparsewire.layers.finder import Finder
+from sparsewire.layers.frames import COUNTS, Frame, Squash
 from sparsewire.layers.glimpse import Glimpse
 from sparsewire.layers.hyper import Mode
 from sparsewire.models import GlimpseClassifier, ReinforceGlimpse, SpatialTransformer
@@ -38,7 +40,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "lr": 1e-4,
         "source_rate": 1.0,
         "frame_rate": 1.0,
-        "start": "torch",
+        "source": "convnet",
         "head": "mlp",
         "dropout": 0.0,
         "squash": "points",
@@ -48,6 +50,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "hold": 0.0,
         "settle": 0.0,
         "straight": 1.0,
+        "zoom": 0.0,
         "cosine": False,
     },
     # Chosen on validation digits; docs/attention.md says how.
@@ -55,16 +58,17 @@ PRESETS: dict[str, dict[str, Any]] = {
         "lr": 1e-3,
         "source_rate": 0.1,
         "frame_rate": 0.3,
-        "start": "he",
-        "head": "both",
+        "source": "finder",
+        "head": "conv",
         "dropout": 0.5,
         "squash": "corners",
         "region": 8,
         "scale": 0.01,
         "floor": 0.1,
-        "hold": 0.5,
-        "settle": 0.9,
+        "hold": 0.15,
+        "settle": 0.5,
         "straight": 1.0,
+        "zoom": 0.3,
         "cosine": True,
     },
 }
@@ -111,14 +115,14 @@ class Attention(Experiment):
     """test: train on all training digits and measure on test digits; validation: train without
     10,000 of the training digits and measure on those, to compare settings."""
     head: Head | None = None
-    """What classifies glimpses: mlp, two layers as in the paper; conv, four convolutions before;
-    both, the sum of the two, the second joining in when frames have been found."""
+    """What classifies glimpses: mlp, two layers as in the paper; conv, four convolutions before."""
     dropout: float | None = None
     """Share of the head's hidden layer that is dropped in training."""
     frame: Frame = "box"
     """What the network tells of a glimpse: a box, an affine frame or a quadrangle."""
     squash: Squash | None = None
-    """Where the sigmoid is applied: to the corners, which keeps the grid even, or to the points."""
+    """Where the sigmoid is applied: to the corners, which keeps the grid even, to the points, or
+    not at all, for the finder."""
     cover: float = 0.8
     """Share of the canvas's sides that frames cover before training."""
     local_samples: int | None = None
@@ -140,15 +144,16 @@ class Attention(Experiment):
     straight: float | None = None
     """Share of the steps after which passes are rounded, with the gradient of sampled ones; 1
     means never."""
+    zoom: float | None = None
+    """Weight of a price for the pixels between the points of glimpses that see something."""
     cosine: bool | None = None
     """Let the learning rate fall to zero along a cosine, after a short rise (True or False)."""
     source_rate: float | None = None
     """Factor of the learning rate for the network that chooses where to look."""
     frame_rate: float | None = None
     """The same for its last layer: a step of Adam there moves all frames by many pixels at once."""
-    start: Literal["he", "torch"] | None = None
-    """How weights are drawn: he, so that what is deep in a network varies with the image, with a
-    last layer near zero where frames are told; or as torch does."""
+    source: Literal["finder", "convnet"] | None = None
+    """What chooses where to look: convnet, the paper's; finder, its convolutions and a pointer."""
     deviation: float = 0.1
     """Standard deviation of a place that REINFORCE tries, in shares of the canvas's side."""
     keep_frames: bool = True
@@ -179,6 +184,7 @@ class Attention(Experiment):
             "hold": 1.0,
             "settle": 1.0,
             "straight": 1.0,
+            "zoom": 1e6,
             "floor": 1e6,
             "scale": 1e6,
         }
@@ -191,11 +197,12 @@ class Attention(Experiment):
             "glimpses": ("glimpse", "reinforce"),
             "deviation": ("reinforce",),
             **dict.fromkeys(
-                ("size", "head", "dropout", "source_rate", "frame_rate", "start"),
+                ("size", "head", "dropout", "source", "source_rate", "frame_rate"),
                 ("glimpse", "transformer", "reinforce"),
             ),
             "cover": ("glimpse", "transformer"),
-            **dict.fromkeys(("frame", "squash", "scale", "floor", "straight"), ("glimpse",)),
+            **dict.fromkeys(("frame", "squash", "zoom"), ("glimpse", "transformer")),
+            **dict.fromkeys(("scale", "floor", "straight"), ("glimpse",)),
             **dict.fromkeys(
                 ("hold", "settle", "region", "local_samples", "global_samples"), ("glimpse",)
             ),
@@ -217,6 +224,13 @@ class Attention(Experiment):
         chosen = PRESETS[self.preset]
         given = {name: getattr(self, name) for name in chosen}
         filled = {n: chosen[n] if value is None else value for n, value in given.items()}
+        if filled["source"] == "finder":
+            filled["squash"] = self.squash or "none"
+            if (filled["squash"], self.frame) != ("none", "box"):
+                raise ValueError(
+                    "source finder tells boxes that are not squashed; "
+                    f"got frame {self.frame}, squash {self.squash}"
+                )
         size = self.size or (32 if self.glimpses == 1 and self.data == "mnist" else 12)
         done = dataclasses.replace(
             self,
@@ -277,14 +291,16 @@ class AttentionTrial(Trial):
             args.lr or 1e-3,
             source=1.0 if args.source_rate is None else args.source_rate,
             frames=1.0 if args.frame_rate is None else args.frame_rate,
-            by_inputs=args.start == "he",
         )
         optimizer = torch.optim.Adam(groups, lr=args.lr or 1e-3, fused=True)
         schedule = None
         if args.cosine:
-            schedule = LambdaLR(
-                optimizer, [rise_and_fall(args.steps or 1, group["rise"]) for group in groups]
-            )
+            schedule = LambdaLR(optimizer, rise_and_fall(args.steps or 1))
+        self.zooming = None
+        if args.zoom and isinstance(model, GlimpseClassifier | SpatialTransformer):
+            self.zooming = Zooming(args.zoom, self.canvas.size)
+            looks = model.look if isinstance(model, GlimpseClassifier) else model
+            looks.watch = self.zooming.watch
         extras: dict[str, Any] = {}
         self.settling = None
         if isinstance(model, GlimpseClassifier):
@@ -299,13 +315,14 @@ class AttentionTrial(Trial):
         scene, labels = draw_batch(self.digits, batch, self.canvas)
         images, labels = share(scene.images), share(labels)
         if self.args.model != "reinforce":
-            return cross_entropy(model(images).float(), labels)
+            losses = cross_entropy(model(images).float(), labels, reduction="none")
+            return _beside(losses.mean(), self.zooming and self.zooming.price(losses))
         scores, log_probability = model(images)
         loss = cross_entropy(scores.float(), labels)
         reward = (scores.argmax(1) == labels).float()
         # The mean reward as a baseline: what counts is to be better than the others.
         credit = ((reward.mean() - reward) * log_probability).mean()
-        return loss + credit - credit.detach()
+        return _beside(loss, credit)
 
     def after_step(self) -> None:
         """Let variances fall, and rounding begin."""
@@ -380,31 +397,34 @@ def make_model(args: Attention) -> nn.Module:
     side, factor = args.canvas or 100, args.reduce or 1
     image, size = (1, side, side), args.size or 32
 
-    def source(outputs: int) -> nn.Module:
-        good = args.start == "he" and args.model != "convnet"
-        net = ConvNet(1, outputs, grid_for([side // factor] * 2), normalise=good)
-        if good:
-            start_well(net)
+    def source(outputs: int, cover: float | None = args.cover) -> nn.Module:
+        """What looks at the whole canvas, perhaps at a smaller one."""
+        if args.source == "finder" and args.model != "convnet":
+            net: nn.Module = Finder(1, args.glimpses, cover=cover)
+        else:
+            net = ConvNet(1, outputs, grid_for([side // factor] * 2))
         return nn.Sequential(nn.AvgPool2d(factor), net) if factor > 1 else net
 
     if args.model == "convnet":
         return source(10)
     head: dict[str, Any] = {"head": args.head, "dropout": args.dropout or 0.0}
-    if args.model == "transformer":
-        return SpatialTransformer(image, size, cover=args.cover, source=source(6), **head)
     if args.model == "reinforce":
-        chosen = source(2 * args.glimpses)
-        options: dict[str, Any] = {"deviation": args.deviation, "source": chosen}
-        return ReinforceGlimpse(image, size, args.glimpses, **options, **head)
-    numbers = {"box": 4, "affine": 6, "quadrangle": 8}[args.frame]
+        head |= {"deviation": args.deviation, "squash": args.source != "finder"}
+        chosen = source(2 * args.glimpses, cover=None)
+        return ReinforceGlimpse(image, size, args.glimpses, source=chosen, **head)
+    frame: dict[str, Any] = {
+        "frame": args.frame,
+        "squash": args.squash,
+        "cover": args.cover,
+        "source": source(args.glimpses * COUNTS[args.frame]),
+    }
+    if args.model == "transformer":
+        return SpatialTransformer(image, size, **frame, **head)
     look = Glimpse(
         image,
         size,
         args.glimpses,
-        source=source(args.glimpses * numbers),
-        frame=args.frame,
-        squash=args.squash or "corners",
-        cover=args.cover,
+        **frame,
         local_samples=32 if args.local_samples is None else args.local_samples,
         global_samples=16 if args.global_samples is None else args.global_samples,
         region=min(args.region or 8, side),
@@ -412,6 +432,11 @@ def make_model(args: Attention) -> nn.Module:
         variance_floor=0.1 if args.floor is None else args.floor,
     )
     return GlimpseClassifier(look, **head)
+
+
+def _beside(loss: Tensor, more: Tensor | None) -> Tensor:
+    """Add the gradient of a second loss, but not its number."""
+    return loss if more is None else loss + more - more.detach()
 
 
 def main(words: Sequence[str]) -> int:

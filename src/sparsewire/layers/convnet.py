@@ -11,6 +11,8 @@ from sparsewire.ops._checks import check_count
 from sparsewire.ops.images import conv_relu, pool_relu
 
 _LARGEST = 12
+REDUCED = 8  # by how much the pools reduce an image
+WIDTH = 128  # channels of what the convolutions find
 
 
 class ConvNet(nn.Module):
@@ -24,9 +26,6 @@ class ConvNet(nn.Module):
         outputs: How many numbers it returns.
         grid: Rows and columns of what the first linear layer reads; the paper's 100 × 100 images
             give 12 × 12. Images that give more are pooled to that, so that every size is taken.
-        normalise: Whether both hidden linear layers are normalised. A network that chooses where to
-            look is then safe from a wish that all images share: without, it may move all units
-            together until none of them answers to the image any more.
 
     Examples:
         >>> net = ConvNet(channels=1, outputs=4, grid=(3, 3))
@@ -35,28 +34,18 @@ class ConvNet(nn.Module):
     """
 
     def __init__(
-        self,
-        channels: int,
-        outputs: int,
-        grid: Sequence[int] = (_LARGEST, _LARGEST),
-        *,
-        normalise: bool = False,
+        self, channels: int, outputs: int, grid: Sequence[int] = (_LARGEST, _LARGEST)
     ) -> None:
         super().__init__()
         check_count("channels", channels, least=1)
         check_count("outputs", outputs, least=1)
         rows, cols = (check_count("grid", n, least=1) for n in grid)
         self.grid = (rows, cols)
-        self.features = nn.Sequential(
-            ConvPair(channels, 32, pool=4), ConvPair(32, 64, pool=2), ConvPair(64, 128)
-        )
-        norm = [nn.LayerNorm(512) for _ in range(2)] if normalise else [nn.Identity()] * 2
+        self.features = conv_features(channels)
         self.head = nn.Sequential(
-            nn.Linear(128 * rows * cols, 512),
-            norm[0],
+            nn.Linear(WIDTH * rows * cols, 512),
             nn.ReLU(),
             nn.Linear(512, 512),
-            norm[1],
             nn.ReLU(),
             nn.Linear(512, outputs),
         )
@@ -73,9 +62,16 @@ class ConvNet(nn.Module):
             return last(hidden.to(last.weight.dtype))
 
 
+def conv_features(channels: int) -> nn.Sequential:
+    """Return the six convolutions, which reduce an image by `REDUCED` to `WIDTH` channels."""
+    return nn.Sequential(
+        ConvPair(channels, 32, pool=4), ConvPair(32, 64, pool=2), ConvPair(64, WIDTH)
+    )
+
+
 def grid_for(sides: Sequence[int | None]) -> list[int]:
     """Return what the convolutions leave of an image, and no more than of the paper's."""
-    return [_LARGEST if n is None else max(1, min(n // 8, _LARGEST)) for n in sides]
+    return [_LARGEST if n is None else max(1, min(n // REDUCED, _LARGEST)) for n in sides]
 
 
 class ConvPair(nn.Module):

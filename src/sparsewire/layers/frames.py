@@ -17,7 +17,7 @@ from sparsewire._typing import Float
 from sparsewire.ops._checks import check_choice, check_range
 
 Frame = Literal["box", "affine", "quadrangle"]
-Squash = Literal["corners", "points"]
+Squash = Literal["corners", "points", "none"]
 FRAMES: tuple[Frame, ...] = get_args(Frame)
 SQUASHES: tuple[Squash, ...] = get_args(Squash)
 
@@ -95,6 +95,9 @@ def start_numbers(
         half, moved = _logit(0.5 + half), [4 * part for part in shift]
         ends = [(m - half, m + half) for m in moved]
         middle, sides = moved, half
+    elif squash == "none":
+        ends = [(0.5 + m - half, 0.5 + m + half) for m in shift]
+        middle, sides = [0.5 + m for m in shift], half
     else:
         ends = [(_logit(0.5 + m - half), _logit(0.5 + m + half)) for m in shift]
         middle, sides = [_logit(0.5 + m) for m in shift], math.atanh(cover)

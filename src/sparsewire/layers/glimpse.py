@@ -1,6 +1,6 @@
 """Glimpse attention: a network chooses where in an image to look, and only that is read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -40,8 +40,9 @@ class Glimpse(nn.Module):
         source: Module that returns the numbers of all frames, (b, glimpses · numbers), for images
             (b, channels, height, width); the paper's `ConvNet` if not given.
         frame: `"box"` (4 numbers: two corners), `"affine"` (6) or `"quadrangle"` (8).
-        squash: What is brought into the image: the `"corners"`, with an even grid between them, or
-            the `"points"`, as the paper words it. See `sparsewire.layers.frames.frame_points`.
+        squash: What is brought into the image: the `"corners"`, with an even grid between them;
+            the `"points"`, as the paper words it; or `"none"`, for a source such as `Finder` that
+            tells positions itself. See `sparsewire.layers.frames.frame_points`.
         cover: Share of the image's sides that the frames cover before training, when the source
             returns zeros: most of it, so that there is something to see and to learn from. Several
             start a part of a pixel apart, and together see more than one.
@@ -49,6 +50,10 @@ class Glimpse(nn.Module):
         global_samples: Integer tuples drawn from everywhere, the paper's a_g.
         region: Sizes of the local region; 20 as in the paper, cut to the image, if not given.
         **options: More of `HyperLayer`: `evaluation`, `window`, `variance_floor`, `density`, …
+
+    Attributes:
+        watch: Called in every pass with where the glimpses look, (*b, g, k, l, 2), as raw means
+            with their gradient: for a loss on that. None is called at first.
 
     Examples:
         >>> import sparsewire as sw
@@ -99,7 +104,7 @@ class Glimpse(nn.Module):
             in_shape=shape,
             out_shape=(glimpses, channels, rows, cols),
             template=torch.cat([places, places[:, 1:2], learned], dim=1),
-            edge="clamp" if squash == "corners" else "sigmoid",
+            edge="sigmoid" if squash == "points" else "clamp",
             local_samples=local_samples,
             global_samples=global_samples,
             region=region,
@@ -136,6 +141,19 @@ class Glimpse(nn.Module):
         return points[..., 0, :, :, :]  # all channels look at the same places
 
     @property
+    def watch(self) -> Callable[[Tensor], None] | None:
+        """What is called with where the glimpses of a pass look."""
+        return self._look.watch
+
+    @watch.setter
+    def watch(self, watch: Callable[[Tensor], None] | None) -> None:
+        self._look.watch = watch
+
+    @property
+    def _look(self) -> "_Look":
+        return self.layer.source  # pyright: ignore[reportReturnType]
+
+    @property
     def places_read(self) -> int:
         """How many numbers of an image all glimpses read together."""
         return len(self.layer.layout.table)  # pyright: ignore[reportAttributeAccessIssue]
@@ -146,6 +164,7 @@ class _Look(nn.Module):
 
     adaptive = True
     start: Tensor
+    watch: Callable[[Tensor], None] | None = None
 
     def __init__(
         self,
@@ -182,6 +201,8 @@ class _Look(nn.Module):
         numbers = numbers.to(torch.promote_types(numbers.dtype, self.start.dtype))
         numbers = self.start + numbers.view(*batch, self.glimpses, -1)
         points = frame_points(numbers, self.frame, self.squash, *self.size)
+        if self.watch is not None:
+            self.watch(points)
         points = points.unsqueeze(-4).expand(*points.shape[:-3], channels, *points.shape[-3:])
         count = channels * self.size[0] * self.size[1]
         each = (t.repeat_interleave(count) for t in (self.raw_variances, self.values))

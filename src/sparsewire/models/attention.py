@@ -1,7 +1,7 @@
 """Models that look before they classify: the paper's, and two baselines for it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sparsewire._typing import Float
-from sparsewire.layers.convnet import ConvNet, ConvPair, grid_for
-from sparsewire.layers.frames import frame_points, start_numbers
+from sparsewire.layers.convnet import ConvNet, grid_for
+from sparsewire.layers.frames import COUNTS, FRAMES, Frame, Squash, frame_points, start_numbers
 from sparsewire.layers.glimpse import Glimpse
 from sparsewire.layers.hyper import Mode
 from sparsewire.ops._checks import check_choice, check_count, check_range, constant
 
-Head = Literal["mlp", "conv", "both"]
+Head = Literal["mlp", "conv"]
 HEADS: tuple[Head, ...] = get_args(Head)
 
 
@@ -26,8 +26,8 @@ class GlimpseClassifier(nn.Module):
         look: The glimpses.
         classes: Number of classes.
         hidden: Width of the layer between.
-        head: `"mlp"`, the paper's; `"conv"`: four convolutions before the two layers; or `"both"`,
-            whose scores are added.
+        head: `"mlp"`, the paper's, or `"conv"`: four convolutions before the two layers, all
+            normalised.
         dropout: Share of the hidden layer that is dropped in training.
 
     Examples:
@@ -57,7 +57,7 @@ class GlimpseClassifier(nn.Module):
 
 
 class SpatialTransformer(nn.Module):
-    """The dense way to look: an affine frame, chosen by the same network, read by interpolation.
+    """The dense way to look: a frame, chosen by the same network, read by interpolation.
 
     The last layer of the source starts at zero, so that training begins with a frame over `cover`
     of the image, upright and in the middle; without that it does not leave chance.
@@ -65,13 +65,18 @@ class SpatialTransformer(nn.Module):
     Args:
         image: Channels, height and width.
         size: Side of what is read.
+        frame: As in `Glimpse`; an affine one as in the paper on spatial transformers.
+        squash: As in `Glimpse`, `"corners"` or `"none"`.
         cover: Share of the image's sides that the frame covers before training.
         classes: Number of classes.
         hidden: Width of the layer between.
-        source: Module that returns 6 numbers for an image; the paper's `ConvNet` if not given. If
-            its last part is a linear layer, that starts at zero.
+        source: Module that returns the numbers of a frame for an image; the paper's `ConvNet` if
+            not given. If its last part is a linear layer, that starts at zero.
         head: As in `GlimpseClassifier`.
         dropout: As in `GlimpseClassifier`.
+
+    Attributes:
+        watch: As in `Glimpse`.
 
     Examples:
         >>> model = SpatialTransformer(image=(1, 28, 28), size=6)
@@ -80,12 +85,15 @@ class SpatialTransformer(nn.Module):
     """
 
     start: Tensor
+    watch: Callable[[Tensor], None] | None = None
 
     def __init__(
         self,
         image: tuple[int, int, int],
         size: int,
         *,
+        frame: Frame = "affine",
+        squash: Squash = "corners",
         cover: float = 0.8,
         classes: int = 10,
         hidden: int = 128,
@@ -96,12 +104,14 @@ class SpatialTransformer(nn.Module):
         super().__init__()
         channels = image[0]
         self.size = check_count("size", size, least=1)
-        self.source = _default_source(image, 6) if source is None else source
+        self.frame: Frame = check_choice("frame", frame, FRAMES)
+        self.squash: Squash = check_choice("squash", squash, ("corners", "none"))
+        self.source = _default_source(image, COUNTS[frame]) if source is None else source
         last = list(self.source.modules())[-1]
         if isinstance(last, nn.Linear):
             for parameter in last.parameters():
                 nn.init.zeros_(parameter)
-        self.register_buffer("start", start_numbers("affine", "corners", cover), persistent=False)
+        self.register_buffer("start", start_numbers(frame, squash, cover), persistent=False)
         self.head = make_head((1, channels, size, size), classes, hidden, head, dropout)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
@@ -112,7 +122,7 @@ class SpatialTransformer(nn.Module):
         """Return what is in the frame, between pixels by bilinear interpolation."""
         grid = 2 * self._points(x).flip(-1) - 1  # as grid_sample has it: right, down, from −1 to 1
         with torch.autocast(x.device.type, enabled=False):
-            return F.grid_sample(x, grid.to(x.dtype), align_corners=True)
+            return F.grid_sample(x, grid.to(x.dtype), padding_mode="border", align_corners=True)
 
     def points(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b 1 k k 2"]:
         """Return where it reads, (down, right) in pixels."""
@@ -120,7 +130,10 @@ class SpatialTransformer(nn.Module):
 
     def _points(self, x: Tensor) -> Tensor:
         numbers = self.start + self.source(x).to(self.start.dtype)
-        return frame_points(numbers, "affine", "corners", self.size, self.size)
+        points = frame_points(numbers, self.frame, self.squash, self.size, self.size)
+        if self.watch is not None:
+            self.watch(points.unsqueeze(1))
+        return points
 
 
 class ReinforceGlimpse(nn.Module):
@@ -138,6 +151,8 @@ class ReinforceGlimpse(nn.Module):
         deviation: Standard deviation of a drawn centre, in shares of the image's sides.
         classes: Number of classes.
         hidden: Width of the layer between.
+        squash: Whether a sigmoid brings the source's numbers into the image; without, they are
+            places, told from the middle, as `Finder` returns them.
         source: Module that returns 2 numbers for each glimpse; the paper's `ConvNet` if not given.
         head: As in `GlimpseClassifier`.
         dropout: As in `GlimpseClassifier`.
@@ -156,6 +171,7 @@ class ReinforceGlimpse(nn.Module):
         glimpses: int = 1,
         *,
         deviation: float = 0.1,
+        squash: bool = True,
         classes: int = 10,
         hidden: int = 128,
         source: nn.Module | None = None,
@@ -169,6 +185,7 @@ class ReinforceGlimpse(nn.Module):
             raise ValueError(f"size must be at most {min(sides)}, the image's side; got {size}")
         self.glimpses = check_count("glimpses", glimpses, least=1)
         self.deviation = check_range("deviation", deviation, 1e-6, 1.0)
+        self.squash = squash
         self.source = _default_source(image, 2 * glimpses) if source is None else source
         self.head = make_head((glimpses, channels, size, size), classes, hidden, head, dropout)
 
@@ -199,7 +216,8 @@ class ReinforceGlimpse(nn.Module):
         return self._places(x, self._means(x)).to(x.dtype)
 
     def _means(self, x: Tensor) -> Tensor:
-        return self.source(x).float().sigmoid().unflatten(-1, (self.glimpses, 2))
+        told = self.source(x).float().unflatten(-1, (self.glimpses, 2))
+        return told.sigmoid() if self.squash else told + 0.5
 
     def _places(self, x: Tensor, centres: Tensor) -> Tensor:
         """Pixels of windows around the centres, moved so that they are inside."""
@@ -217,31 +235,9 @@ class ReinforceGlimpse(nn.Module):
         return read.unflatten(2, (self.glimpses, self.size, self.size)).transpose(1, 2)
 
 
-class BothHeads(nn.Module):
-    """Two heads that read the same and add their scores; the second has none before training.
-
-    The linear one needs the digit in its place, and teaches where to look. The convolutions would
-    read it anywhere, and see no reason to look closer; they are better once that is learned.
-
-    Args:
-        mlp: The linear one.
-        conv: The one with convolutions.
-    """
-
-    def __init__(self, mlp: nn.Sequential, conv: nn.Sequential) -> None:
-        super().__init__()
-        self.mlp, self.conv = mlp, conv
-        for parameter in conv[-1].parameters():
-            nn.init.zeros_(parameter)
-
-    def forward(self, x: Float[Tensor, "b g c k l"]) -> Float[Tensor, "b n"]:
-        """Return a score for each class."""
-        return self.mlp(x) + self.conv(x)
-
-
 def make_head(
     shape: Sequence[int], classes: int, hidden: int, kind: Head, dropout: float
-) -> nn.Module:
+) -> nn.Sequential:
     """Return what classifies glimpses.
 
     Args:
@@ -249,35 +245,37 @@ def make_head(
         classes: Number of classes.
         hidden: Width of the layer between.
         kind: `"mlp"`: two linear layers; `"conv"`: four convolutions before them, for which
-            glimpses are channels; `"both"`: the sum of one of each.
-        dropout: Share of the hidden layer that is dropped in training; with both, of the second.
+            glimpses are channels, all normalised.
+        dropout: Share of the hidden layer that is dropped in training.
     """
     check_choice("head", kind, HEADS)
     check_range("dropout", dropout, 0.0, 1.0)
-    if kind == "both":
-        mlp = _head(shape, classes, hidden, "mlp", 0.0)
-        return BothHeads(mlp, _head(shape, classes, hidden, "conv", dropout))
-    return _head(shape, classes, hidden, kind, dropout)
-
-
-def _head(
-    shape: Sequence[int], classes: int, hidden: int, kind: Head, dropout: float
-) -> nn.Sequential:
     glimpses, channels, rows, cols = shape
     parts, inputs = [], math.prod(shape)
+    between: list[nn.Module] = [nn.ReLU()]
     if kind == "conv":
-        parts = [
-            nn.Flatten(1, 2),
-            ConvPair(glimpses * channels, 32, pool=2),
-            ConvPair(32, 64, pool=2),
-        ]
+        parts = [nn.Flatten(1, 2), *_convs(glimpses * channels, 32), *_convs(32, 64)]
         inputs = 64 * (rows // 4) * (cols // 4)
         if not inputs:
             raise ValueError(f"size must be at least 4 for a conv head; got {rows} × {cols}")
-    between = [nn.ReLU(), nn.Dropout(dropout)] if dropout else [nn.ReLU()]
+        between = [nn.BatchNorm1d(hidden), nn.ReLU()]
+    if dropout:
+        between.append(nn.Dropout(dropout))
     return nn.Sequential(
         *parts, nn.Flatten(), nn.Linear(inputs, hidden), *between, nn.Linear(hidden, classes)
     )
+
+
+def _convs(before: int, after: int) -> list[nn.Module]:
+    """Two convolutions and a pool.
+
+    Without normalising, units fall silent while glimpses show nothing of use, and stay so.
+    """
+    parts: list[nn.Module] = []
+    for inputs in (before, after):
+        conv = nn.Conv2d(inputs, after, 3, padding=1, bias=False)
+        parts += [conv, nn.BatchNorm2d(after), nn.ReLU()]
+    return [*parts, nn.MaxPool2d(2)]
 
 
 def _default_source(image: Sequence[int], outputs: int) -> ConvNet:
