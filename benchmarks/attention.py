@@ -11,7 +11,7 @@ from parts import run_parts
 SEEDS = "--seeds 0 1 2"
 LOOKS = ("--glimpses 1", "--glimpses 8")
 PARTS = {
-    "main": ["--model convnet", *LOOKS],
+    "main": [*LOOKS, "--model convnet"],
     "baselines": ["--model transformer", "--model reinforce"],
     "paper": ["--preset paper --model convnet", *(f"--preset paper {look}" for look in LOOKS)],
     # Time of a step, side by side.
@@ -30,8 +30,12 @@ PARTS = {
 
 def main() -> int:
     def more(words: str) -> list[str]:
-        del words
-        return [*SEEDS.split(), "--precision", "bf16"]
+        return [
+            *SEEDS.split(),
+            "--precision",
+            "bf16",
+            *([] if "--evaluate-every" in words else ["--evaluate-every", "1000"]),
+        ]
 
     return run_parts("attention", PARTS, (__doc__ or "").partition("\n")[0], more)
 

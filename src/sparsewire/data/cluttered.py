@@ -63,6 +63,7 @@ def clutter(
     which: Int[Tensor, "b"],
     canvas: Canvas = CANVAS_100,
     generator: torch.Generator | None = None,
+    spread: Tensor | float | None = None,
 ) -> Scene:
     """Put digits on canvases of their own, among pieces of other digits.
 
@@ -76,13 +77,15 @@ def clutter(
             device, not by the host.
         canvas: How canvases are made.
         generator: Where random numbers come from, torch's own for the device if not given.
+        spread: Share of the canvas around its middle in which the digit may lie, 0 to 1, for
+            easier ones; everywhere if not given. As a tensor it may change between replays.
 
     Examples:
         >>> digits = Digits(torch.full((3, 28, 28), 255, dtype=torch.uint8), torch.arange(3))
         >>> clutter(digits, torch.tensor([2, 0]), CANVAS_60).images.shape
         torch.Size([2, 1, 60, 60])
     """
-    pixels, corners = _paint(digits, which, canvas, generator)
+    pixels, corners = _paint(digits, which, canvas, generator, spread)
     return Scene(pixels.float().div_(255), corners)
 
 
@@ -91,14 +94,15 @@ def draw_batch(
     batch: int,
     canvas: Canvas = CANVAS_100,
     generator: torch.Generator | None = None,
+    spread: Tensor | float | None = None,
 ) -> tuple[Scene, Tensor]:
-    """Return canvases of digits drawn uniformly, and their labels."""
+    """Return canvases of digits drawn uniformly, and their labels; arguments as in `clutter`."""
     if batch < 1:
         raise ValueError(f"batch must be at least 1; got {batch}")
     _check(digits)
     device = digits.images.device
     which = torch.randint(len(digits.images), (batch,), device=device, generator=generator)
-    return clutter(digits, which, canvas, generator), digits.labels.index_select(0, which)
+    return clutter(digits, which, canvas, generator, spread), digits.labels.index_select(0, which)
 
 
 def fixed_set(digits: Digits, canvas: Canvas, count: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -138,7 +142,11 @@ def _chunks(count: int, most: int) -> Iterator[slice]:
 
 
 def _paint(
-    digits: Digits, which: Tensor, canvas: Canvas, generator: torch.Generator | None
+    digits: Digits,
+    which: Tensor,
+    canvas: Canvas,
+    generator: torch.Generator | None,
+    spread: Tensor | float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return canvases in integers, (b, 1, size, size) from 0 to 255, and the digits' corners."""
     _check(digits)
@@ -154,6 +162,9 @@ def _paint(
     sources = draw(SIDE - patch + 1, *pieces, 2)
     targets = draw(size - patch + 1, *pieces, 2)
     corners = draw(size - SIDE + 1, batch, 2)
+    if spread is not None:
+        middle = (size - SIDE) / 2
+        corners = (middle + (corners - middle) * spread).round().long()
 
     flat = torch.zeros(batch * size * size, dtype=torch.int32, device=device)
     own = torch.arange(batch, device=device)

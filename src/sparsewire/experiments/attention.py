@@ -17,6 +17,7 @@ from sparsewire.data.idx import Split
 from sparsewire.experiments.looking import look_at, watch
 from sparsewire.experiments.rates import parameter_groups, rise_and_fall
 from sparsewire.experiments.settling import Settling
+from sparsewire.experiments.spreading import Spreading
 from sparsewire.experiments.zooming import Zooming
 from sparsewire.layers.convnet import ConvNet, grid_for
 from sparsewire.layers.finder import Finder
@@ -67,12 +68,15 @@ PRESETS: dict[str, dict[str, Any]] = {
         "floor": 0.1,
         "hold": 0.15,
         "settle": 0.5,
-        "straight": 1.0,
-        "zoom": 0.3,
+        "straight": 0.6,
+        "zoom": 1.0,
         "cosine": True,
     },
 }
+# Frames over most of so large a canvas would see points of a digit.
+_ON_400 = {"cover": 0.25, "spread": 0.4, "scale": 0.0025}
 EPOCHS = 70  # the paper's
+_STEPS = 20_000  # ours
 _DIGITS_STEPS = 1000
 _SMALLEST_VIEW = 8  # pixels that the pools of the source network reduce to one
 _DRAWS = 16
@@ -123,8 +127,13 @@ class Attention(Experiment):
     squash: Squash | None = None
     """Where the sigmoid is applied: to the corners, which keeps the grid even, to the points, or
     not at all, for the finder."""
-    cover: float = 0.8
-    """Share of the canvas's sides that frames cover before training."""
+    cover: float | None = None
+    """Share of the canvas's sides that frames cover before training; None takes 0.8, and 0.25 for
+    the canvas of 400."""
+    spread: float | None = None
+    """Share of the steps after which digits may lie anywhere on the canvases trained on. Before,
+    they do so in a part around the middle that grows from what frames cover. None takes 0, which
+    is always, and 0.4 for the canvas of 400."""
     local_samples: int | None = None
     """Integer tuples drawn around each point, a_l; None takes the paper's 32, and 12 for the small
     digits."""
@@ -154,7 +163,7 @@ class Attention(Experiment):
     """The same for its last layer: a step of Adam there moves all frames by many pixels at once."""
     source: Literal["finder", "convnet"] | None = None
     """What chooses where to look: convnet, the paper's; finder, its convolutions and a pointer."""
-    deviation: float = 0.1
+    deviation: float = 0.05
     """Standard deviation of a place that REINFORCE tries, in shares of the canvas's side."""
     keep_frames: bool = True
     """Keep where some canvases were looked at, for figures."""
@@ -172,7 +181,8 @@ class Attention(Experiment):
         for name in ("size", "canvas", "reduce", "region", *samples):
             if (count := getattr(self, name)) is not None:
                 check_count(name, count, least=0 if name in samples else 1)
-        check_range("cover", self.cover, 1e-3, 1 - 1e-3)
+        if self.cover is not None:
+            check_range("cover", self.cover, 1e-3, 1 - 1e-3)
         check_range("deviation", self.deviation, 1e-6, 1.0)
         if self.canvas is not None and self.canvas not in CANVASES:
             known = ", ".join(map(str, CANVASES))
@@ -185,6 +195,7 @@ class Attention(Experiment):
             "settle": 1.0,
             "straight": 1.0,
             "zoom": 1e6,
+            "spread": 1.0,
             "floor": 1e6,
             "scale": 1e6,
         }
@@ -220,8 +231,12 @@ class Attention(Experiment):
         """Fill in the numbers of the preset."""
         canvas = self.canvas or (60 if self.data == "digits" else 100)
         shown, near, far = (30, 12, 4) if self.data == "digits" else (100, 32, 16)
-        steps = math.ceil(EPOCHS * 60_000 / self.batch) if self.data == "mnist" else _DIGITS_STEPS
-        chosen = PRESETS[self.preset]
+        steps = _DIGITS_STEPS
+        if self.data == "mnist":
+            paper = math.ceil(EPOCHS * 60_000 / self.batch)
+            steps = paper if self.preset == "paper" else _STEPS
+        chosen = {"cover": 0.8, "spread": 0.0} | PRESETS[self.preset]
+        chosen |= _ON_400 if canvas == 400 else {}
         given = {name: getattr(self, name) for name in chosen}
         filled = {n: chosen[n] if value is None else value for n, value in given.items()}
         if filled["source"] == "finder":
@@ -308,11 +323,18 @@ class AttentionTrial(Trial):
             rounds = None if args.straight == 1.0 else args.straight
             self.settling = Settling(model.look.layer, args.steps or 1, falls, rounds, device)
             extras["settling"] = self.settling
+        self.spreading = None
+        if args.spread:
+            start = args.cover or 1.0
+            self.spreading = Spreading(args.steps or 1, start, args.spread, device)
+            extras["spreading"] = self.spreading
+        self.clocks = [clock for clock in (self.settling, self.spreading) if clock is not None]
         super().__init__(model, optimizer, schedule, extras)
 
     def loss(self, model: Callable[..., Any], batch: int, share: Share) -> Tensor:
         """Return the cross-entropy on new canvases."""
-        scene, labels = draw_batch(self.digits, batch, self.canvas)
+        spread = None if self.spreading is None else self.spreading.share
+        scene, labels = draw_batch(self.digits, batch, self.canvas, spread=spread)
         images, labels = share(scene.images), share(labels)
         if self.args.model != "reinforce":
             losses = cross_entropy(model(images).float(), labels, reduction="none")
@@ -325,9 +347,9 @@ class AttentionTrial(Trial):
         return _beside(loss, credit)
 
     def after_step(self) -> None:
-        """Let variances fall, and rounding begin."""
-        if self.settling is not None:
-            self.settling.advance()
+        """Let variances fall, rounding begin, and digits spread."""
+        for clock in self.clocks:
+            clock.advance()
 
     def evaluate(self) -> dict[str, float]:
         """Return the share of held-out canvases that are classified wrongly; nothing is drawn."""
@@ -397,7 +419,7 @@ def make_model(args: Attention) -> nn.Module:
     side, factor = args.canvas or 100, args.reduce or 1
     image, size = (1, side, side), args.size or 32
 
-    def source(outputs: int, cover: float | None = args.cover) -> nn.Module:
+    def source(outputs: int, cover: float | None = args.cover or 0.8) -> nn.Module:
         """What looks at the whole canvas, perhaps at a smaller one."""
         if args.source == "finder" and args.model != "convnet":
             net: nn.Module = Finder(1, args.glimpses, cover=cover)
@@ -415,7 +437,7 @@ def make_model(args: Attention) -> nn.Module:
     frame: dict[str, Any] = {
         "frame": args.frame,
         "squash": args.squash,
-        "cover": args.cover,
+        "cover": args.cover or 0.8,
         "source": source(args.glimpses * COUNTS[args.frame]),
     }
     if args.model == "transformer":
