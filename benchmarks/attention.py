@@ -8,8 +8,8 @@ import sys
 
 from parts import run_parts
 
-SEEDS = "--seeds 0 1 2"
 LOOKS = ("--glimpses 1", "--glimpses 8")
+SHORT = "--split validation --steps 6000 --seeds 0"
 PARTS = {
     "main": [*LOOKS, "--model convnet"],
     "baselines": ["--model transformer", "--model reinforce"],
@@ -21,21 +21,41 @@ PARTS = {
     ],
     # What closes the gap between sampled training and rounded evaluation, on validation digits.
     "settling": [
-        f"{look} {how} --split validation"
+        f"{look} {how} {SHORT}"
         for look in LOOKS
-        for how in ("--settle 0.0", "--straight 0.7", "--settle 0.0 --straight 0.7", "")
+        for how in ("--settle 0.0 --straight 1.0", "--settle 0.0", "--straight 1.0", "")
+    ],
+    # What it takes to find the digit: the choices of our preset, taken back one by one.
+    "choices": [
+        f"{how} {SHORT}"
+        for how in (
+            "--source convnet",
+            "--head mlp",
+            "--zoom 0.0",
+            "--source-rate 1.0 --frame-rate 1.0",
+            "--scale 0.1 --region 20",
+        )
+    ],
+    # Where a plain network suffers: as much time for each, and the ConvNet at two resolutions.
+    "large": [
+        f"--canvas 400 {how}"
+        for how in (
+            "",
+            "--model convnet --steps 30000",
+            "--model convnet --reduce 1 --steps 3000 --evaluate-every 500",
+            "--model transformer",
+            "--model reinforce",
+        )
     ],
 }
 
 
 def main() -> int:
     def more(words: str) -> list[str]:
-        return [
-            *SEEDS.split(),
-            "--precision",
-            "bf16",
-            *([] if "--evaluate-every" in words else ["--evaluate-every", "1000"]),
-        ]
+        given = ["--precision", "bf16"]
+        for name, value in (("--seeds", ["0", "1", "2"]), ("--evaluate-every", ["1000"])):
+            given += [] if name in words else [name, *value]
+        return given
 
     return run_parts("attention", PARTS, (__doc__ or "").partition("\n")[0], more)
 

@@ -3,6 +3,7 @@
 from sparsewire import ops
 from sparsewire._version import __version__
 from sparsewire.capture import CapturedStep, capture
+from sparsewire.layers.finder import Finder
 from sparsewire.layers.frozen import FrozenLayer
 from sparsewire.layers.glimpse import Glimpse
 from sparsewire.layers.hyper import HyperLayer
@@ -25,6 +26,7 @@ __all__ = [
     "CapturedStep",
     "Convolution",
     "Draw",
+    "Finder",
     "FreeTuples",
     "FrozenLayer",
     "Glimpse",

@@ -5,11 +5,7 @@ from pathlib import Path
 import pytest
 from runs import make_run
 
-from sparsewire.experiments.identity import Identity
 from sparsewire.figures.tables import BEGIN, END, fill, identity_table, write_table
-from sparsewire.training import records
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_row_by_hand() -> None:
@@ -60,26 +56,3 @@ def test_only_what_stands_between_the_marks_is_written(tmp_path: Path) -> None:
 def test_a_page_without_marks_is_refused(page: str) -> None:
     with pytest.raises(ValueError, match="page must hold"):
         fill(page, "table")
-
-
-def test_the_published_table_is_that_of_the_records() -> None:
-    page = (ROOT / "docs" / "identity.md").read_text()
-    published = records.read(ROOT / "results" / "identity.jsonl")
-    assert page == fill(page, identity_table(published))
-
-
-def test_every_published_number_has_an_origin() -> None:
-    for file in ("identity.jsonl", "film/identity.jsonl"):
-        found = records.read(ROOT / "results" / file)
-        assert found
-        for record in found:
-            arguments = record["arguments"]
-            given = {"seeds": tuple(arguments["seeds"]), "out": Path(arguments["out"])}
-            assert record["key"] == Identity(**(arguments | given)).key()
-            assert len(record["commit"]) == 40
-            assert record["command"].startswith("sparsewire identity ")
-            assert record["device"]
-            assert record["versions"]["torch"]
-            assert record["status"] == "finished"
-            if record["wiring"] is not None and record["seed"] == record["arguments"]["seeds"][0]:
-                assert ((ROOT / "results" / file).parent / record["wiring"]).exists()
