@@ -14,6 +14,7 @@ from sparsewire.data import (
     CANVASES,
     Canvas,
     Digits,
+    Scene,
     clutter,
     draw_batch,
     fixed_set,
@@ -92,6 +93,107 @@ def test_pieces_come_from_everywhere_and_go_everywhere_equally_often() -> None:
     turned = digits._replace(images=digits.images.mT.contiguous())
     images = clutter(turned, torch.zeros(8000, dtype=torch.int64), Canvas(30, 1, 1)).images
     assert is_uniform((images[images > 0] * 255).round().long() - 1, 28)
+
+
+# Spread around the middle.
+
+
+def spread_scene(
+    spread: Tensor | float | None, canvas: Canvas = CANVAS_60, seed: int = 3, count: int = 200
+) -> Scene:
+    """Canvases of black digits: what is not black are pieces."""
+    digits = some_digits()
+    digits.images[0] = 0
+    which = torch.zeros(count, dtype=torch.int64)
+    return clutter(digits, which, canvas, torch.Generator().manual_seed(seed), spread)
+
+
+def test_a_whole_spread_is_as_good_as_none() -> None:
+    for size in (28, 60, 61):
+        canvas = Canvas(size, 2, 8)
+        torch.manual_seed(0)
+        all_over = spread_scene(None, canvas)
+        torch.manual_seed(0)
+        whole = spread_scene(1.0, canvas)
+        assert whole.corners.dtype == torch.int64
+        assert torch.equal(whole.corners, all_over.corners)
+        assert torch.equal(whole.images, all_over.images)
+
+
+@pytest.mark.parametrize(("size", "corner"), [(28, {0}), (60, {16}), (61, {16, 17}), (400, {186})])
+def test_no_spread_puts_every_digit_in_the_middle(size: int, corner: set[int]) -> None:
+    corners = spread_scene(0.0, Canvas(size, 0, 8), count=20).corners
+    assert len(corners.unique()) == 1
+    assert int(corners[0, 0]) in corner
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.5, 0.75])
+@pytest.mark.parametrize("size", [60, 75])
+def test_a_spread_brings_corners_nearer_to_the_middle(spread: float, size: int) -> None:
+    """Each by that share, to the nearest pixel."""
+    canvas, middle = Canvas(size, 0, 8), (size - 28) / 2
+    everywhere = spread_scene(None, canvas).corners
+    nearer = spread_scene(spread, canvas).corners
+    assert ((nearer - middle).abs() <= spread * middle + 0.5).all()
+    assert (nearer - middle - spread * (everywhere - middle)).abs().max() <= 0.5 + 1e-4
+    assert nearer.min() < middle - 0.8 * spread * middle
+    assert nearer.max() > middle + 0.8 * spread * middle
+
+
+def test_the_digit_is_where_the_corner_of_a_spread_is() -> None:
+    digits = some_digits()
+    scene = clutter(digits, torch.arange(7), Canvas(90, 0, 8), spread=0.4)
+    for image, (row, column), digit in zip(
+        scene.images, scene.corners.tolist(), digits.images, strict=True
+    ):
+        assert torch.equal(image[0, row : row + 28, column : column + 28] * 255, digit.float())
+        assert image.count_nonzero() == digit.count_nonzero()
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_spread_may_be_a_tensor(spread: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    given = spread_scene(spread)
+    torch.manual_seed(0)
+    tensor = spread_scene(torch.tensor(spread, dtype=dtype))
+    assert torch.equal(tensor.corners, given.corners)
+    assert torch.equal(tensor.images, given.images)
+
+
+def test_pieces_lie_where_they_do_whatever_the_spread() -> None:
+    images = []
+    for spread in (None, 0.0, 0.5, 1.0):
+        torch.manual_seed(0)
+        images.append(spread_scene(spread).images)
+    assert images[0].any()
+    assert all(torch.equal(image, images[0]) for image in images)
+
+
+def test_a_batch_is_drawn_with_the_spread_that_it_is_given() -> None:
+    digits = some_digits()
+
+    def draw(spread: Tensor | float | None) -> tuple[Scene, Tensor]:
+        return draw_batch(digits, 30, CANVAS_60, torch.Generator().manual_seed(4), spread)
+
+    (everywhere, labels), (middle, same) = draw(None), draw(0.0)
+    assert torch.equal(labels, same)
+    assert everywhere.corners.unique().numel() > 10
+    assert (middle.corners == 16).all()
+    assert torch.equal(draw(1.0)[0].images, everywhere.images)
+    assert not torch.equal(middle.images, everywhere.images)
+    assert torch.equal(draw(torch.tensor(0.0))[0].images, middle.images)
+
+
+def test_a_spread_asks_for_no_value() -> None:
+    with FakeTensorMode():
+        digits = Digits(torch.zeros(9, 28, 28, dtype=torch.uint8), torch.zeros(9).long())
+        scene, _ = draw_batch(digits, 4, CANVAS_100, spread=torch.rand(()))
+    assert scene.images.shape == (4, 1, 100, 100)
+    assert scene.corners.dtype == torch.int64
+
+
+# What it costs.
 
 
 def test_memory_does_not_grow_with_pieces_times_canvas() -> None:

@@ -4,19 +4,17 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from glyphs import use_glyphs
 from tests.training.toy import assert_identical, finished, resumed, stop, training_of, without_times
+from trials import of_every_model
 
 from sparsewire.cli import main
 from sparsewire.experiments.attention import Attention, AttentionTrial, Model
 from sparsewire.figures.looks import read_looks
-
-MODELS: tuple[Model, ...] = get_args(Model)
 
 # Checks of annotations draw from Python's generator, and no two runs would draw the same.
 pytestmark = pytest.mark.usefixtures("unchecked", "handlers_stay")
@@ -30,12 +28,6 @@ SMALL: dict[Model, list[str]] = {
     "transformer": ["--size", "6"],
     "reinforce": ["--size", "6", "--glimpses", "2"],
 }
-
-
-@pytest.fixture
-def glyphs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Easy shapes instead of digits; the splits that are asked for."""
-    return use_glyphs(monkeypatch)
 
 
 @pytest.fixture
@@ -56,7 +48,7 @@ def run(model: Model, out: Path, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("glyphs")
-@pytest.mark.parametrize("model", MODELS)
+@of_every_model
 def test_a_run_of_every_model_leaves_its_record(model, tmp_path):
     record = run(model, tmp_path)
     assert (record["status"], record["steps"]) == ("finished", 3)
@@ -103,7 +95,7 @@ def test_looks_are_left_out_on_request(tmp_path):
 
 
 @pytest.mark.usefixtures("glyphs")
-@pytest.mark.parametrize("model", MODELS)
+@of_every_model
 def test_half_precision_runs_too(model, tmp_path):
     record = run(model, tmp_path, "--precision", "bf16", "--no-keep-frames", "--steps", "2")
     assert record["status"] == "finished"
@@ -111,13 +103,24 @@ def test_half_precision_runs_too(model, tmp_path):
 
 
 @pytest.mark.usefixtures("glyphs")
-def test_the_paper_s_preset_runs(tmp_path):
-    record = run("glimpse", tmp_path, "--preset", "paper", "--region", "6")
+@of_every_model
+def test_the_paper_s_preset_runs(model, tmp_path):
+    words = ["--region", "6"] if model == "glimpse" else []
+    record = run(model, tmp_path, "--preset", "paper", *words)
     assert (record["status"], record["arguments"]["head"]) == ("finished", "mlp")
 
 
 @pytest.mark.usefixtures("glyphs")
-@pytest.mark.parametrize("model", ["glimpse", "convnet", "transformer", "reinforce"])
+@pytest.mark.parametrize("model", ["glimpse", "transformer", "reinforce"])
+def test_the_paper_s_source_runs_with_our_settings(model, tmp_path):
+    record = run(model, tmp_path, "--source", "convnet")
+    arguments = record["arguments"]
+    assert record["status"] == "finished"
+    assert (arguments["source"], arguments["squash"]) == ("convnet", "corners")
+
+
+@pytest.mark.usefixtures("glyphs")
+@of_every_model
 def test_a_diverged_run_of_every_model_is_recorded(model, tmp_path, capsys):
     words = ["attention", "--model", model, *WORDS, *SMALL[model], "--out", str(tmp_path)]
     assert main([*words, "--steps", "20", "--lr", "1e38"]) == 1
@@ -143,6 +146,8 @@ def test_the_small_digits_are_those_of_scikit_learn(tmp_path):
         (["--until", "0.1"], "until"),
         (["--canvas", "99"], "canvas"),
         (["--canvas", "60", "--size", "61"], "size"),
+        (["--squash", "points"], "source finder"),
+        (["--model", "reinforce", "--zoom", "1"], "zoom"),
     ],
 )
 def test_contradictions_end_the_command_before_any_work(words, name, tmp_path, capsys):
@@ -156,7 +161,13 @@ def test_contradictions_end_the_command_before_any_work(words, name, tmp_path, c
 
 def setting(model: Model, **options: Any) -> Attention:
     given: dict[str, Any] = {"data": "digits", "device": "cpu", "batch": 8, "steps": 6}
-    given |= {"tensorboard": False, "quiet": True, "evaluate_every": 4, "cosine": True}
+    given |= {
+        "tensorboard": False,
+        "quiet": True,
+        "evaluate_every": 4,
+        "cosine": True,
+        "spread": 0.8,
+    }
     if model != "convnet":
         given |= {"size": 6, "dropout": 0.25}
     if model == "glimpse":
@@ -166,15 +177,16 @@ def setting(model: Model, **options: Any) -> Attention:
 
 
 @pytest.mark.usefixtures("glyphs")
-@pytest.mark.parametrize("model", MODELS)
+@of_every_model
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(model, tmp_path):
-    """Bit by bit: weights, both moments of Adam, random numbers, frames, how far it has settled."""
+    """Bit by bit: weights, both moments of Adam, random numbers, frames, how far clocks went."""
     experiment = setting(model)
     want = finished(experiment, tmp_path / "whole")
     stop(experiment, tmp_path / "parts", 3)
     got = resumed(experiment, tmp_path / "parts")
     assert_identical(without_times(got), without_times(want))
-    assert ("settling" in want["extras"]) == (model == "glimpse")
+    assert want["extras"].keys() == {"spreading", *(["settling"] if model == "glimpse" else [])}
+    assert all(state == {"step": 6} for state in want["extras"].values())
 
 
 @pytest.mark.usefixtures("glyphs")
@@ -193,7 +205,22 @@ def test_what_has_settled_stays_so_after_a_stop(tmp_path):
 
 
 @pytest.mark.usefixtures("glyphs")
-@pytest.mark.parametrize("model", MODELS)
+@of_every_model
+def test_how_far_digits_have_spread_is_known_after_a_stop(model, tmp_path):
+    """3 of 6 steps, from 0.8 to everywhere in 0.8 of them."""
+    experiment = setting(model)
+    stop(experiment, tmp_path, 3)
+    training = training_of(experiment, tmp_path)
+    training.resume()
+    trial = training.trial
+    assert isinstance(trial, AttentionTrial)
+    assert trial.spreading is not None
+    assert trial.spreading.step == 3
+    assert trial.spreading.share.item() == pytest.approx(0.8 + 0.2 * 0.5 / 0.8)
+
+
+@pytest.mark.usefixtures("glyphs")
+@of_every_model
 def test_seeds_decide_where_a_run_begins(model, tmp_path):
     states = [training_of(setting(model), tmp_path, seed).state()["model"] for seed in (0, 1, 0)]
     assert all(torch.equal(states[0][name], states[2][name]) for name in states[0])

@@ -16,6 +16,7 @@ from sparsewire.layers.frames import (
     corners_of,
     frame_points,
     start_numbers,
+    start_of_all,
 )
 
 numbers = st.floats(-3, 3, width=32)
@@ -151,15 +152,59 @@ def test_points_made_without_gradients_do_not_spoil_later_ones():
 @pytest.mark.parametrize("cover", [0.3, 0.8, 0.95])
 def test_frames_start_in_the_middle_and_cover_what_is_asked(frame, squash, cover):
     grid = frame_points(start_numbers(frame, squash, cover), frame, squash, 2, 2)
-    where = grid if squash == "corners" else grid.sigmoid()
+    where = grid.sigmoid() if squash == "points" else grid
     low, high = (1 - cover) / 2, (1 + cover) / 2
     want = torch.tensor([[[low, low], [low, high]], [[high, low], [high, high]]])
     torch.testing.assert_close(where, want, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("frame", "want"),
+    [
+        ("box", [0.2, 0.3, 0.6, 0.7]),
+        ("affine", [0.4, 0.5, 0.2, 0.0, 0.0, 0.2]),
+        ("quadrangle", [0.2, 0.3, 0.2, 0.7, 0.6, 0.3, 0.6, 0.7]),
+    ],
+)
+def test_numbers_that_nothing_squashes_are_positions(frame, want):
+    torch.testing.assert_close(start_numbers(frame, "none", 0.4, (-0.1, 0.0)), torch.tensor(want))
+    values = 2 * torch.randn(COUNTS[frame], dtype=torch.float64)
+    got = corners_of(frame_points(values, frame, "none", 4, 3))
+    torch.testing.assert_close(got, corners_by_hand(values, frame).view(4, 2))
+
+
 @pytest.mark.parametrize("frame", FRAMES)
-def test_a_single_point_is_in_the_middle(frame):
-    grid = frame_points(start_numbers(frame, "corners", 0.5), frame, "corners", 1, 1)
+@pytest.mark.parametrize("squash", ["corners", "none"])
+def test_frames_start_beside_the_middle_if_asked(frame, squash):
+    numbers = start_numbers(frame, squash, 0.5, (0.2, -0.15))
+    corners = corners_of(frame_points(numbers, frame, squash, 2, 2))
+    want = torch.tensor([[0.45, 0.1], [0.45, 0.6], [0.95, 0.1], [0.95, 0.6]])
+    torch.testing.assert_close(corners, want)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("squash", ["corners", "none"])
+@pytest.mark.parametrize(("count", "rows", "cols"), [(1, 4, 6), (2, 8, 3), (7, 5, 5), (3, 1, 2)])
+def test_frames_that_start_together_cover_the_same_share(frame, squash, count, rows, cols):
+    """Each as large as asked, inside the image, and moved by parts of a step: a lattice."""
+    cover = 0.6
+    all_numbers = start_of_all(frame, squash, cover, count, rows, cols)
+    assert all_numbers.shape == (count, COUNTS[frame])
+    golden = (5**0.5 - 1) / 2
+    for number, numbers in enumerate(all_numbers):
+        first, *_, last = corners_of(frame_points(numbers, frame, squash, 2, 2))
+        torch.testing.assert_close(last - first, torch.full((2,), cover))
+        down = (number * golden % 1 + 0.5 / count) % 1 - 0.5
+        right = (number + 0.5) / count - 0.5
+        steps = [min(cover / max(1, n - 1), (1 - cover) / 2) for n in (rows, cols)]
+        middle = torch.tensor([0.5 + down * steps[0], 0.5 + right * steps[1]])
+        torch.testing.assert_close((first + last) / 2, middle)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("squash", ["corners", "none"])
+def test_a_single_point_is_in_the_middle(frame, squash):
+    grid = frame_points(start_numbers(frame, squash, 0.5), frame, squash, 1, 1)
     torch.testing.assert_close(grid, torch.full((1, 1, 2), 0.5))
 
 
@@ -178,7 +223,8 @@ def test_gradients_reach_every_number(frame, squash):
 @pytest.mark.parametrize(
     ("given", "name"),
     [(("round", "corners", 0.8), "frame"), (("box", "all", 0.8), "squash")]
-    + [(("box", "corners", cover), "cover") for cover in (0.0, 1.0, -1.0)],
+    + [(("box", "corners", cover), "cover") for cover in (0.0, 1.0, -1.0)]
+    + [(("box", "none", 0.8, shift), "shift") for shift in ((0.11, 0.0), (0.0, -0.11))],
 )
 def test_bad_starts_are_refused(given, name):
     with pytest.raises(ValueError, match=f"{name} must be"):

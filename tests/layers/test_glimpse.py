@@ -1,14 +1,11 @@
 """Glimpses: what is cut out against slices of the image, and what learns."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from sparsewire import Glimpse
-from sparsewire.layers.convnet import ConvNet
-from sparsewire.layers.frames import COUNTS, FRAMES, Frame, start_numbers, start_of_all
+from sparsewire.layers.frames import COUNTS, FRAMES, SQUASHES, Frame, start_numbers, start_of_all
 
 
 class Fixed(nn.Module):
@@ -19,6 +16,17 @@ class Fixed(nn.Module):
         numbers = numbers.view(-1, COUNTS[frame])
         start = start_of_all(frame, "corners", 0.8, len(numbers), size, size)
         self.numbers = nn.Parameter((numbers - start).flatten())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.numbers.expand(len(x), -1)
+
+
+class Given(nn.Module):
+    """Returns the same numbers for every image, to which the layer adds its own."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        super().__init__()
+        self.numbers = nn.Parameter(numbers)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.numbers.expand(len(x), -1)
@@ -88,7 +96,7 @@ def test_a_coarse_grid_skips_pixels():
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("squash", ["corners", "points"])
+@pytest.mark.parametrize("squash", SQUASHES)
 def test_every_frame_starts_over_most_of_the_image(frame, squash):
     look = Glimpse((1, 40, 40), 6, frame=frame, squash=squash, cover=0.8)
     for parameter in look.layer.source.source.parameters():
@@ -175,33 +183,98 @@ def test_a_saved_glimpse_comes_back():
     assert torch.equal(one(x), other(x))
 
 
-def test_the_paper_s_network_has_its_sizes():
-    net = ConvNet(channels=1, outputs=4)
-    convolutions = [m for m in net.features.modules() if isinstance(m, nn.Conv2d)]
-    assert [m.out_channels for m in convolutions] == [32, 32, 64, 64, 128, 128]
-    linear = [m for m in net.head if isinstance(m, nn.Linear)]
-    assert [(m.in_features, m.out_features) for m in linear] == [(18432, 512), (512, 512), (512, 4)]
-    x = torch.rand(1, 1, 100, 100)
-    assert net.features(x).shape == (1, 128, 12, 12)
-    assert torch.equal(net(x), net.head(net.features(x).flatten(1)))
+# What watches.
 
 
-def test_pooling_before_the_activation_changes_nothing():
-    net = ConvNet(channels=1, outputs=4).double()
-    x = torch.rand(2, 1, 100, 100, dtype=torch.float64)
-    pairs: Any = net.features
-    found = x
-    for pair in pairs:
-        found = pair.second(pair.first(found).relu()).relu()
-        found = nn.functional.max_pool2d(found, pair.pool)
-    torch.testing.assert_close(net.features(x), found)
-    weights = torch.randn_like(found)
-    ours, theirs = (
-        torch.autograd.grad((y * weights).sum(), list(net.features.parameters()))
-        for y in (net.features(x), found)
-    )
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other)
+def test_a_watch_is_called_with_where_glimpses_look():
+    look = Glimpse((2, 21, 31), (4, 5), 3).eval()
+    assert look.watch is None
+    seen: list[Tensor] = []
+    look.watch = seen.append
+    x = torch.rand(2, 4, 2, 21, 31)
+    look(x)
+    look.train()(x)
+    assert [points.shape for points in seen] == [(2, 4, 3, 4, 5, 2)] * 2
+    assert torch.equal(seen[0], seen[1])
+    assert look.watch == seen.append
+    torch.testing.assert_close(seen[0] * torch.tensor([20.0, 30.0]), look.points(x))
+    before, look.watch = len(seen), None
+    look(x)
+    assert len(seen) == before
+    assert look.watch is None
+
+
+def test_a_watch_changes_nothing_of_what_is_read():
+    look = Glimpse((1, 20, 20), 4, 2)
+    x = torch.rand(3, 1, 20, 20)
+    reads = []
+    for watch in (None, lambda points: None):
+        look.watch = watch
+        torch.manual_seed(1)
+        reads.append(look(x))
+    assert torch.equal(*reads)
+
+
+@pytest.mark.parametrize("squash", SQUASHES)
+def test_a_watch_sees_shares_of_the_image(squash):
+    """Positions that may lie outside, or with squashed points numbers that are squashed later."""
+    numbers = torch.tensor([-0.5, 0.25, 1.5, 0.75])
+    look = Glimpse((1, 9, 9), 2, source=Given(numbers), squash=squash)
+    seen: list[Tensor] = []
+    look.watch = seen.append
+    look(torch.rand(3, 1, 9, 9))
+    corners = start_numbers("box", squash, 0.8) + numbers
+    top, left, bottom, right = corners.sigmoid() if squash == "corners" else corners
+    want = torch.stack([top, left, top, right, bottom, left, bottom, right]).view(2, 2, 2)
+    torch.testing.assert_close(seen[0], want.expand(3, 1, 2, 2, 2))
+
+
+def test_a_loss_on_what_a_watch_saw_moves_frames():
+    """Towards a place of its choice, whatever the image shows there."""
+    look = Glimpse((1, 20, 20), 3, source=Given(torch.zeros(4)), squash="none", cover=0.3)
+    seen: list[Tensor] = []
+    look.watch = seen.append
+    optimizer = torch.optim.SGD(look.parameters(), lr=0.5)
+    place = torch.tensor([0.25, 0.6])
+    for _ in range(60):
+        seen.clear()
+        optimizer.zero_grad()
+        look(torch.zeros(2, 1, 20, 20))
+        (seen[0].mean((0, 1, 2, 3)) - place).square().sum().backward()
+        optimizer.step()
+    middle = look.points(torch.zeros(1, 1, 20, 20)).mean((0, 1, 2, 3))
+    torch.testing.assert_close(middle, 19 * place, atol=0.05, rtol=0)
+
+
+# Positions that nothing squashes.
+
+
+def test_boxes_beside_the_image_read_its_border():
+    """Of 9 × 9 pixels, the box from −2 to 6 down and from 4 to 12 right, 5 × 5 points."""
+    x = torch.rand(3, 2, 9, 9)
+    numbers = torch.tensor([-2.0, 4.0, 6.0, 12.0]) / 8 - start_numbers("box", "none", 0.5)
+    look = Glimpse((2, 9, 9), 5, source=Given(numbers), squash="none", cover=0.5).eval()
+    rows, cols = torch.tensor([0, 0, 2, 4, 6]), torch.tensor([4, 6, 8, 8, 8])
+    torch.testing.assert_close(look(x)[:, 0], x[:, :, rows[:, None], cols])
+    grid = torch.stack(torch.meshgrid(rows.float(), cols.float(), indexing="ij"), dim=-1)
+    torch.testing.assert_close(look.points(x), grid.expand(3, 1, 5, 5, 2), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_gradients_of_unsquashed_frames_reach_every_number(frame):
+    source = Given(torch.zeros(COUNTS[frame]))
+    look = Glimpse((1, 20, 20), 5, source=source, frame=frame, squash="none", cover=0.6)
+    look(torch.rand(3, 1, 20, 20)).square().sum().backward()
+    assert source.numbers.grad is not None
+    assert (source.numbers.grad != 0).all()
+
+
+def test_points_beside_the_image_pull_at_nothing():
+    source = Given(torch.tensor([2.0, 2.0, 3.0, 3.0]))
+    look = Glimpse((1, 12, 12), 4, source=source, squash="none")
+    look(torch.rand(2, 1, 12, 12)).square().sum().backward()
+    assert source.numbers.grad is not None
+    assert not source.numbers.grad.any()
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -11,6 +11,8 @@ from torch.distributions import Normal
 from torch.nn import functional as F
 
 from sparsewire import Glimpse
+from sparsewire.layers.finder import Finder
+from sparsewire.layers.frames import COUNTS, FRAMES
 from sparsewire.models import GlimpseClassifier, ReinforceGlimpse, SpatialTransformer
 from sparsewire.models.attention import Head, make_head
 
@@ -46,34 +48,42 @@ def test_two_linear_layers_read_everything(shape, dropout):
 
 @pytest.mark.parametrize("shape", [(1, 1, 4, 4), (2, 3, 9, 5), (8, 1, 12, 12)], ids=str)
 def test_convolutions_come_before_them_with_glimpses_as_channels(shape):
-    """Step by step, by PyTorch's functions and in float64."""
+    """Step by step, by PyTorch's functions and in float64, with norms that saw something."""
     head = make_head(shape, 7, 20, "conv", 0.5).double().eval()
+    norms = layers_of(head, nn.BatchNorm2d) + layers_of(head, nn.BatchNorm1d)
+    for norm in norms:
+        for numbers in (norm.weight, norm.bias, norm.running_mean):
+            nn.init.normal_(numbers)
+        nn.init.uniform_(norm.running_var, 0.5, 2.0)
+
+    def normal(y: Tensor, number: int) -> Tensor:
+        norm = norms[number]
+        told = norm.running_mean, norm.running_var, norm.weight, norm.bias
+        return F.batch_norm(y, *told, eps=norm.eps)
+
     x = torch.randn(3, *shape, dtype=torch.float64)
     y = x.flatten(1, 2)
     convolutions = layers_of(head, nn.Conv2d)
     assert [m.out_channels for m in convolutions] == [32, 32, 64, 64]
+    assert len(norms) == 5
     for number, layer in enumerate(convolutions):
-        y = F.conv2d(y, layer.weight, layer.bias, padding=1).relu()
+        y = normal(F.conv2d(y, layer.weight, padding=1), number).relu()
         y = F.max_pool2d(y, 2) if number % 2 else y
     first, last = layers_of(head, nn.Linear)
     assert first.in_features == 64 * (shape[2] // 4) * (shape[3] // 4)
-    torch.testing.assert_close(head(x), last(first(y.flatten(1)).relu()))
+    torch.testing.assert_close(head(x), last(normal(first(y.flatten(1)), 4).relu()))
 
 
-def test_both_heads_begin_as_the_linear_one_and_add_up():
-    """Only the one with convolutions drops hidden numbers."""
-    head: Any = make_head((2, 1, 8, 6), 5, 20, "both", 0.25)
-    x = torch.randn(3, 2, 1, 8, 6)
-    assert torch.equal(head.eval()(x), head.mlp(x))
-    assert not layers_of(head.mlp, nn.Conv2d)
-    assert len(layers_of(head.conv, nn.Conv2d)) == 4
-    dropping = [[m.p for m in layers_of(part, nn.Dropout)] for part in (head.mlp, head.conv)]
-    assert dropping == [[], [0.25]]
-    with torch.no_grad():
-        for parameter in head.conv[-1].parameters():
-            parameter.normal_()
-    assert not torch.allclose(head(x), head.mlp(x))
-    torch.testing.assert_close(head(x), head.mlp(x) + head.conv(x))
+def test_convolutions_see_glimpses_as_bright_as_each_other():
+    """In training, when all layers are normalised: light and shade of a batch change nothing."""
+    head = make_head((2, 1, 8, 8), 5, 20, "conv", 0.0).double()
+    x = 100 * torch.randn(6, 2, 1, 8, 8, dtype=torch.float64)
+    torch.testing.assert_close(head(10 * x), head(x), atol=1e-4, rtol=1e-4)
+    hidden = []
+    layers_of(head, nn.BatchNorm1d)[0].register_forward_hook(lambda _, x, y: hidden.append(y))
+    head(x)
+    torch.testing.assert_close(hidden[0].mean(0), torch.zeros(20).double(), atol=1e-6, rtol=0)
+    assert not layers_of(make_head((2, 1, 8, 8), 5, 20, "mlp", 0.5), nn.BatchNorm1d)
 
 
 def test_hidden_numbers_are_dropped_in_training_alone():
@@ -100,7 +110,8 @@ def test_hidden_numbers_are_dropped_in_training_alone():
     [
         (((1, 1, 3, 8), 10, 8, "conv", 0.0), "size must be at least 4 for a conv head; got 3 × 8"),
         (((1, 1, 8, 3), 10, 8, "conv", 0.0), "size must be at least 4 for a conv head; got 8 × 3"),
-        (((1, 1, 8, 8), 10, 8, "tail", 0.0), "head must be"),
+        (((1, 1, 8, 8), 10, 8, "tail", 0.0), "head must be one of 'mlp', 'conv'; got 'tail'"),
+        (((1, 1, 8, 8), 10, 8, "both", 0.0), "head must be one of 'mlp', 'conv'; got 'both'"),
         (((1, 1, 8, 8), 10, 8, "mlp", 1.5), "dropout must be between 0 and 1; got 1.5"),
         (((1, 1, 8, 8), 10, 8, "mlp", -0.5), "dropout must be between 0 and 1; got -0.5"),
     ],
@@ -147,9 +158,11 @@ def test_a_glimpse_classifier_classifies_what_its_glimpses_read():
 # The spatial transformer.
 
 
-def test_a_spatial_transformer_starts_over_most_of_the_image():
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("squash", ["corners", "none"])
+def test_a_spatial_transformer_starts_over_most_of_the_image(frame, squash):
     x = torch.rand(2, 3, 21, 21)
-    model = SpatialTransformer((3, 21, 21), size=17, cover=0.8)
+    model = SpatialTransformer((3, 21, 21), size=17, cover=0.8, frame=frame, squash=squash)
     torch.testing.assert_close(model.read(x), x[:, :, 2:19, 2:19], atol=1e-5, rtol=1e-5)
 
 
@@ -158,6 +171,80 @@ def test_a_spatial_transformer_reads_between_pixels():
     ramp = torch.arange(81.0).view(1, 1, 9, 9)
     want = torch.tensor([[1.5 * 9 + 1.5, 1.5 * 9 + 6.5], [6.5 * 9 + 1.5, 6.5 * 9 + 6.5]])
     torch.testing.assert_close(model.read(ramp)[0, 0], want, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("squash", ["corners", "none"])
+def test_a_spatial_transformer_looks_where_a_glimpse_does(frame, squash):
+    """The same numbers of a source are the same frame for both."""
+    source = Given(0.3 * torch.randn(3, COUNTS[frame]))
+    words: dict[str, Any] = {"frame": frame, "squash": squash, "cover": 0.4, "source": source}
+    x = torch.rand(3, 1, 15, 19)
+    points = SpatialTransformer((1, 15, 19), 5, **words).points(x)
+    looked = Glimpse((1, 15, 19), 5, **words).points(x)
+    inside = torch.minimum(points.clamp(min=0), torch.tensor([14.0, 18.0]))
+    torch.testing.assert_close(inside, looked)
+    assert not torch.allclose(points[0], points[1])
+
+
+def test_a_spatial_transformer_reads_the_border_where_a_frame_is_outside():
+    """Of 9 × 9 pixels, the box from −2 to 6 down and from 4 to 12 right, 5 × 5 points."""
+    numbers = torch.tensor([-2.0, 4.0, 6.0, 12.0]) / 8 - torch.tensor([0.25, 0.25, 0.75, 0.75])
+    model = SpatialTransformer(
+        (2, 9, 9), 5, frame="box", squash="none", cover=0.5, source=Given(numbers)
+    )
+    x = torch.rand(3, 2, 9, 9)
+    rows, cols = torch.tensor([0, 0, 2, 4, 6]), torch.tensor([4, 6, 8, 8, 8])
+    torch.testing.assert_close(model.read(x), x[:, :, rows[:, None], cols], atol=1e-5, rtol=0)
+
+
+def test_a_watch_is_called_with_where_a_spatial_transformer_looks():
+    source = Given(torch.zeros(4))
+    model = SpatialTransformer((1, 21, 31), 4, frame="box", squash="none", cover=0.5, source=source)
+    assert model.watch is None
+    seen: list[Tensor] = []
+    model.watch = seen.append
+    x = torch.rand(3, 1, 21, 31)
+    model(x)
+    (points,) = seen
+    assert points.shape == (3, 1, 4, 4, 2)
+    torch.testing.assert_close(points * torch.tensor([20.0, 30.0]), model.points(x))
+    (gradient,) = torch.autograd.grad(points.mean(), source.numbers)
+    torch.testing.assert_close(gradient, torch.full((4,), 0.25))  # half of each of two axes
+    before, model.watch = len(seen), None
+    model(x)
+    assert len(seen) == before
+
+
+def test_a_finder_points_a_spatial_transformer():
+    """It starts over the same share, and learns where to look from what is read."""
+    find = Finder(1, cover=0.5)
+    model = SpatialTransformer(
+        (1, 32, 32), 5, frame="box", squash="none", cover=0.5, source=find, classes=3
+    )
+    x = torch.rand(4, 1, 32, 32)
+    first, last = model.points(x)[:, 0, 0, 0], model.points(x)[:, 0, -1, -1]
+    torch.testing.assert_close(first, torch.full((4, 2), 31 * 0.25))
+    torch.testing.assert_close(last, torch.full((4, 2), 31 * 0.75))
+    model(x)[:, 0].sum().backward()
+    for parameter in (find.scores.weight, find.boxes.weight, find.boxes.bias):
+        assert parameter.grad is not None
+        assert (parameter.grad != 0).any()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"frame": "circle"}, "frame must be one of 'box', 'affine', 'quadrangle'; got 'circle'"),
+        ({"squash": "points"}, "squash must be one of 'corners', 'none'; got 'points'"),
+        ({"cover": 1.0}, "cover must be between"),
+        ({"size": 0}, "size must be at least 1"),
+    ],
+)
+def test_what_a_spatial_transformer_cannot_be_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        SpatialTransformer(**{"image": (1, 16, 16), "size": 4, **given})
 
 
 def test_every_parameter_of_a_spatial_transformer_learns():
@@ -214,15 +301,18 @@ def crop(image: Tensor, centre: Tensor, size: int) -> tuple[Tensor, tuple[int, i
 
 @pytest.mark.parametrize("size", [1, 4, 5, 13])
 @pytest.mark.parametrize(("glimpses", "channels"), [(1, 1), (3, 2)])
-def test_glimpses_are_slices_of_the_image(glimpses, channels, size):
+@pytest.mark.parametrize("squash", [True, False])
+def test_glimpses_are_slices_of_the_image(glimpses, channels, size, squash):
+    """Around squashed numbers, or around places told from the middle, some of them outside."""
     x = torch.rand(6, channels, 13, 17)
-    numbers = 3 * torch.randn(6, 2 * glimpses, generator=seeded(1))
+    spread = 3.0 if squash else 0.4
+    numbers = spread * torch.randn(6, 2 * glimpses, generator=seeded(1))
     image = (channels, 13, 17)
-    model = ReinforceGlimpse(image, size, glimpses, source=Given(numbers)).eval()
+    model = ReinforceGlimpse(image, size, glimpses, squash=squash, source=Given(numbers)).eval()
     read, points = model.read(x), model.points(x)
     assert read.shape == (6, glimpses, channels, size, size)
     assert points.shape == (6, glimpses, size, size, 2)
-    centres = numbers.sigmoid().view(6, glimpses, 2)
+    centres = (numbers.sigmoid() if squash else numbers + 0.5).view(6, glimpses, 2)
     corners = set()
     for b in range(6):
         for g in range(glimpses):
@@ -252,14 +342,15 @@ def test_glimpses_stay_inside_however_far_a_draw_goes():
 
 
 @pytest.mark.parametrize("deviation", [0.05, 0.3])
-def test_log_probabilities_are_those_of_the_normal_law(deviation):
+@pytest.mark.parametrize("squash", [True, False])
+def test_log_probabilities_are_those_of_the_normal_law(deviation, squash):
     numbers = torch.randn(5, 6)
     source = Given(numbers)
-    model = ReinforceGlimpse((1, 9, 9), 2, 3, deviation=deviation, source=source)
+    model = ReinforceGlimpse((1, 9, 9), 2, 3, deviation=deviation, squash=squash, source=source)
     torch.manual_seed(2)
     _, log_probability = model(torch.rand(5, 1, 9, 9, generator=seeded(0)))
     torch.manual_seed(2)
-    means = source.numbers.sigmoid().view(5, 3, 2)
+    means = (source.numbers.sigmoid() if squash else source.numbers + 0.5).view(5, 3, 2)
     centres = (means + deviation * torch.randn(5, 3, 2)).detach()
     want = Normal(means, deviation).log_prob(centres).sum((1, 2))
     torch.testing.assert_close(log_probability, want)
@@ -295,6 +386,21 @@ def test_the_mean_of_the_estimates_is_the_gradient_of_the_expectation():
     error = estimates.std(0) / math.sqrt(count)
     assert ((estimates.mean(0) - want).abs() < 4 * error).all()
     assert (want.abs() > 8 * error).all()
+
+
+def test_a_finder_points_glimpses_of_reinforce():
+    """First at the middle; log-probabilities tell it where to go."""
+    find = Finder(1, 2, cover=None)
+    model = ReinforceGlimpse((1, 32, 32), 4, 2, squash=False, source=find)
+    x = torch.rand(3, 1, 32, 32)
+    middle = torch.arange(14.0, 18.0)
+    want = torch.stack(torch.meshgrid(middle, middle, indexing="ij"), dim=-1)
+    assert torch.equal(model.points(x), want.expand(3, 2, 4, 4, 2))
+    assert torch.equal(model.read(x), x[:, None, :, 14:18, 14:18].expand(3, 2, 1, 4, 4))
+    model(x)[1].sum().backward()
+    for parameter in (find.scores.weight, find.boxes.weight, find.boxes.bias):
+        assert parameter.grad is not None
+        assert (parameter.grad != 0).any()
 
 
 def test_scores_tell_the_source_nothing_and_log_probabilities_do():

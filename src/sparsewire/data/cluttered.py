@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sparsewire._typing import Int
 from sparsewire.data.idx import SIDE, Digits
+from sparsewire.ops._checks import check_range
 
 # Pixels of the canvases that `fixed_set` makes at once: 32 MiB while they are added up.
 _CHUNK_PIXELS = 2**23
@@ -163,6 +164,8 @@ def _paint(
     targets = draw(size - patch + 1, *pieces, 2)
     corners = draw(size - SIDE + 1, batch, 2)
     if spread is not None:
+        if not isinstance(spread, Tensor):
+            check_range("spread", spread, 0.0, 1.0)
         middle = (size - SIDE) / 2
         corners = (middle + (corners - middle) * spread).round().long()
 

@@ -224,6 +224,8 @@ class Attention(Experiment):
                 raise ValueError(
                     f"{name} has a meaning with model {' or '.join(models)} only; got {self.model}"
                 )
+        if self.model == "transformer" and self.squash == "points":
+            raise ValueError("squash must be corners or none with model transformer; got points")
         if self.mnist is not None and self.data != "mnist":
             raise ValueError(f"mnist is a folder for --data mnist; got {self.data}")
 
@@ -236,7 +238,7 @@ class Attention(Experiment):
             paper = math.ceil(EPOCHS * 60_000 / self.batch)
             steps = paper if self.preset == "paper" else _STEPS
         chosen = {"cover": 0.8, "spread": 0.0} | PRESETS[self.preset]
-        chosen |= _ON_400 if canvas == 400 else {}
+        chosen |= _ON_400 if canvas == 400 and self.preset == "ours" else {}
         given = {name: getattr(self, name) for name in chosen}
         filled = {n: chosen[n] if value is None else value for n, value in given.items()}
         if filled["source"] == "finder":
@@ -244,8 +246,10 @@ class Attention(Experiment):
             if (filled["squash"], self.frame) != ("none", "box"):
                 raise ValueError(
                     "source finder tells boxes that are not squashed; "
-                    f"got frame {self.frame}, squash {self.squash}"
+                    f"got frame {self.frame}, squash {filled['squash']}"
                 )
+        elif self.model == "transformer":
+            filled["squash"] = self.squash or "corners"
         size = self.size or (32 if self.glimpses == 1 and self.data == "mnist" else 12)
         done = dataclasses.replace(
             self,

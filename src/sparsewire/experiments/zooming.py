@@ -50,7 +50,8 @@ def pixels_apart(points: Float[Tensor, "b g k l 2"], side: int) -> Float[Tensor,
         side: Pixels of an image's side.
     """
     glimpses, rows, cols = points.shape[-4:-1]
-    down = points[..., -1, 0, 0] - points[..., 0, 0, 0]
-    right = points[..., 0, -1, 1] - points[..., 0, 0, 1]
-    gaps = [length / max(1, n - 1) for length, n in ((down, rows), (right, cols))]
+    first, below, beside = points[..., 0, 0, :], points[..., -1, 0, :], points[..., 0, -1, :]
+    sides = [(below - first, rows), (beside - first, cols)]
+    # Not the root of zero, which has no gradient.
+    gaps = [way.square().sum(-1).clamp(min=1e-12).sqrt() / max(1, n - 1) for way, n in sides]
     return torch.cat(gaps, dim=-1) * ((side - 1) / glimpses**0.5)

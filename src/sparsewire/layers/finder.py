@@ -60,7 +60,7 @@ class Finder(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             found = found.to(self.scores.weight.dtype)
             share = self.scores(found).flatten(2).softmax(-1)
-            pointed = (share.transpose(1, 2) * self._places(x, found)).sum(-2) - 0.5
+            pointed = (share.transpose(1, 2) * self._places(x, found)).sum(-2)
             mean = (share * found.flatten(2)).sum(-1)
             # Divided, so that a step of Adam moves weights and bias alike.
             told = self.boxes(self.norm(mean) / WIDTH**0.5).unflatten(-1, (self.glimpses, -1))
@@ -72,9 +72,9 @@ class Finder(nn.Module):
 
     @staticmethod
     def _places(x: Tensor, found: Tensor) -> Tensor:
-        """Where the cells are, (down, right) in shares of the image."""
+        """How far the cells are from their middle, (down, right) in shares of the image."""
         sides = [
-            (torch.arange(n, device=x.device, dtype=found.dtype) + 0.5) * (REDUCED / side)
+            (torch.arange(n, device=x.device, dtype=found.dtype) - (n - 1) / 2) * (REDUCED / side)
             for n, side in zip(found.shape[-2:], x.shape[-2:], strict=True)
         ]
         return torch.stack(torch.meshgrid(*sides, indexing="ij"), dim=-1).flatten(0, 1)

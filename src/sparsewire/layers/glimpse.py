@@ -52,8 +52,8 @@ class Glimpse(nn.Module):
         **options: More of `HyperLayer`: `evaluation`, `window`, `variance_floor`, `density`, …
 
     Attributes:
-        watch: Called in every pass with where the glimpses look, (*b, g, k, l, 2), as raw means
-            with their gradient: for a loss on that. None is called at first.
+        watch: Called in every pass with where the glimpses look, (*b, g, k, l, 2), in shares of
+            the image and with their gradient: for a loss on that. None is called at first.
 
     Examples:
         >>> import sparsewire as sw
@@ -202,7 +202,7 @@ class _Look(nn.Module):
         numbers = self.start + numbers.view(*batch, self.glimpses, -1)
         points = frame_points(numbers, self.frame, self.squash, *self.size)
         if self.watch is not None:
-            self.watch(points)
+            self.watch(points.sigmoid() if self.squash == "points" else points)
         points = points.unsqueeze(-4).expand(*points.shape[:-3], channels, *points.shape[-3:])
         count = channels * self.size[0] * self.size[1]
         each = (t.repeat_interleave(count) for t in (self.raw_variances, self.values))

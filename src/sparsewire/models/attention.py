@@ -120,9 +120,11 @@ class SpatialTransformer(nn.Module):
 
     def read(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c k k"]:
         """Return what is in the frame, between pixels by bilinear interpolation."""
-        grid = 2 * self._points(x).flip(-1) - 1  # as grid_sample has it: right, down, from −1 to 1
+        # As grid_sample has it: right, down, from −1 to 1. Beyond the image is its border; cut off
+        # here, where numbers that are none stay so.
+        grid = 2 * self._points(x).clamp(0, 1).flip(-1) - 1
         with torch.autocast(x.device.type, enabled=False):
-            return F.grid_sample(x, grid.to(x.dtype), padding_mode="border", align_corners=True)
+            return F.grid_sample(x, grid.to(x.dtype), align_corners=True)
 
     def points(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b 1 k k 2"]:
         """Return where it reads, (down, right) in pixels."""
