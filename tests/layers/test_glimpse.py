@@ -217,14 +217,14 @@ def test_a_watch_changes_nothing_of_what_is_read():
 
 @pytest.mark.parametrize("squash", SQUASHES)
 def test_a_watch_sees_shares_of_the_image(squash):
-    """Positions that may lie outside, or with squashed points numbers that are squashed later."""
+    """Positions; those that are not squashed may lie outside."""
     numbers = torch.tensor([-0.5, 0.25, 1.5, 0.75])
     look = Glimpse((1, 9, 9), 2, source=Given(numbers), squash=squash)
     seen: list[Tensor] = []
     look.watch = seen.append
     look(torch.rand(3, 1, 9, 9))
     corners = start_numbers("box", squash, 0.8) + numbers
-    top, left, bottom, right = corners.sigmoid() if squash == "corners" else corners
+    top, left, bottom, right = corners if squash == "none" else corners.sigmoid()
     want = torch.stack([top, left, top, right, bottom, left, bottom, right]).view(2, 2, 2)
     torch.testing.assert_close(seen[0], want.expand(3, 1, 2, 2, 2))
 
