@@ -8,6 +8,7 @@ from sparsewire.layers.frozen import FrozenLayer
 from sparsewire.layers.glimpse import Glimpse
 from sparsewire.layers.hyper import HyperLayer
 from sparsewire.layers.layout import Layout, Placed, Shapes, Template, fan_in
+from sparsewire.layers.sort import QuickSort
 from sparsewire.layers.sources import (
     Banded,
     BlockDiagonal,
@@ -18,6 +19,16 @@ from sparsewire.layers.sources import (
 from sparsewire.layers.sparse import SparseLayer
 from sparsewire.layers.wiring import Draw, Wiring
 from sparsewire.ops import engine
+from sparsewire.ops.likelihood import order_loss
+from sparsewire.ops.quicksort import (
+    soft_median,
+    soft_permutation,
+    soft_quantile,
+    soft_rank,
+    soft_sort,
+    soft_topk,
+    sort_by,
+)
 from sparsewire.rewire import Rewire
 
 __all__ = [
@@ -34,6 +45,7 @@ __all__ = [
     "Layout",
     "LowerTriangular",
     "Placed",
+    "QuickSort",
     "Rewire",
     "Shapes",
     "SparseLayer",
@@ -44,4 +56,12 @@ __all__ = [
     "engine",
     "fan_in",
     "ops",
+    "order_loss",
+    "soft_median",
+    "soft_permutation",
+    "soft_quantile",
+    "soft_rank",
+    "soft_sort",
+    "soft_topk",
+    "sort_by",
 ]

@@ -1,4 +1,4 @@
-"""The pipeline as pure functions: bound, sample, mark repeats, spread, contract.
+"""The pipeline as pure functions: bound, sample, mark repeats, spread, contract; and soft sorting.
 
 Axis letters, the same everywhere:
 
@@ -15,6 +15,26 @@ Axis letters, the same everywhere:
 from sparsewire.ops._engines import engine
 from sparsewire.ops.contraction import contract, contract_flat, contract_reference
 from sparsewire.ops.duplicates import flat_index, mark_repeats
+from sparsewire.ops.halves import (
+    enumerated_half,
+    exact_half,
+    half,
+    half_rows,
+    log_odds,
+    log_symmetric,
+    sampled_half,
+)
+from sparsewire.ops.likelihood import order_loss
+from sparsewire.ops.quicksort import (
+    SoftTopK,
+    soft_median,
+    soft_permutation,
+    soft_quantile,
+    soft_rank,
+    soft_sort,
+    soft_topk,
+    sort_by,
+)
 from sparsewire.ops.sampling import everywhere, local, nearest, rounded, sample, window
 from sparsewire.ops.spread import (
     proportions,
@@ -26,21 +46,37 @@ from sparsewire.ops.spread import (
 from sparsewire.ops.tuples import bound_means, bound_variances, fractions
 
 __all__ = [
+    "SoftTopK",
     "bound_means",
     "bound_variances",
     "contract",
     "contract_flat",
     "contract_reference",
     "engine",
+    "enumerated_half",
     "everywhere",
+    "exact_half",
     "flat_index",
     "fractions",
+    "half",
+    "half_rows",
     "local",
+    "log_odds",
+    "log_symmetric",
     "mark_repeats",
     "nearest",
+    "order_loss",
     "proportions",
     "rounded",
     "sample",
+    "sampled_half",
+    "soft_median",
+    "soft_permutation",
+    "soft_quantile",
+    "soft_rank",
+    "soft_sort",
+    "soft_topk",
+    "sort_by",
     "spread",
     "spread_chunked",
     "spread_compiled",

@@ -1,0 +1,426 @@
+"""Sorting with a gradient: soft versions of torch's family of sorting functions.
+
+Quicksort with medians as pivots, as in the paper: log₂ n times every bucket is cut into halves by a
+half-permutation (`sparsewire.ops.halves`), of which each element is a part by its odds. Here the
+elements of a bucket stand in order when it is cut. Far below or above the cut they stay where they
+are, so only a few around it, `reach` on each side, need be mixed; and what is put on the wrong side
+lands beside it. There is one cut between any two neighbours in the order, so the whole costs
+O(n log n) for the sort and O(n · reach) for the mixing; nothing of size n × n is stored, unless
+a permutation is asked for.
+
+All functions share these arguments:
+
+- `dim`: the dimension that is sorted; all others are a batch.
+- `descending`: whether the largest come first.
+- `temperature`: distance of two keys at which their order becomes doubtful. None takes the mean
+  distance of neighbours for evenly spread keys: four times their mean absolute deviation from the
+  median, over n. So it follows the scale of the input, and the number of elements. With 0
+  everything is exactly as torch has it, and there is no gradient to the keys but that of a sort.
+- `squash`: how doubt falls with distance, see `sparsewire.ops.halves.log_odds`. The default has
+  heavy tails: no pair of elements is ever so far apart that its gradient vanishes.
+- `reach`: how many elements on each side of a cut take part in it.
+- `hard`: return what torch would, with the gradient of the soft result.
+
+Keys are computed in float32 at least. Infinite ones lie at the ends, with certainty.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sparsewire._typing import Float
+from sparsewire.ops._checks import check_count, check_devices, check_floating, check_range
+from sparsewire.ops.halves import FAR, Squash, half, log_odds
+
+_REACH = 3
+
+
+class SoftTopK(NamedTuple):
+    """The largest elements, softly, and where the hard ones are."""
+
+    values: Tensor
+    indices: Tensor
+
+
+class _Cuts(NamedTuple):
+    """How sorted elements are mixed by the cuts of one level.
+
+    Buckets have `size` places; the `width` places around the middle of each are mixed by a matrix,
+    of which each row is a place and each column an element.
+    """
+
+    size: int
+    width: int
+    matrix: Tensor  # (*b, buckets, width, width)
+
+
+def soft_sort(
+    x: Float[Tensor, "*b"],
+    dim: int = -1,
+    descending: bool = False,
+    *,
+    temperature: float | Tensor | None = None,
+    squash: Squash = "student",
+    reach: int = _REACH,
+    hard: bool = False,
+) -> Float[Tensor, "*b"]:
+    """Return the elements in order; the module says what the arguments are.
+
+    Examples:
+        >>> x = torch.tensor([3.0, 1.0, 2.0])
+        >>> soft_sort(x, temperature=0.1)
+        tensor([1.0001, 2.0000, 2.9999])
+        >>> soft_sort(x, temperature=0.0)
+        tensor([1., 2., 3.])
+    """
+    moved = _last(x, dim)
+    order = _SoftOrder(moved, descending, temperature, squash, reach)
+    soft = order.sorted(_finite(order.wide).gather(-1, order.index))
+    exact = order.wide.gather(-1, order.index)
+    soft = torch.where(exact.isfinite(), soft, exact)
+    return _back(_hardened(soft, exact, hard).to(x.dtype), dim)
+
+
+def soft_rank(
+    x: Float[Tensor, "*b"],
+    dim: int = -1,
+    descending: bool = False,
+    *,
+    temperature: float | Tensor | None = None,
+    squash: Squash = "student",
+    reach: int = _REACH,
+    hard: bool = False,
+) -> Float[Tensor, "*b"]:
+    """Return the place of each element in the order, from 0.
+
+    Examples:
+        >>> soft_rank(torch.tensor([3.0, 1.0, 2.0]), temperature=1.0)
+        tensor([1.8273, 0.1828, 0.9899])
+    """
+    moved = _last(x, dim)
+    order = _SoftOrder(moved, descending, temperature, squash, reach)
+    places = torch.arange(moved.shape[-1], dtype=order.wide.dtype, device=x.device)
+    places = places.expand(moved.shape)
+    soft = order.scattered(order.unsorted(places)) + order.nothing()
+    return _back(_hardened(soft, order.scattered(places), hard).to(x.dtype), dim)
+
+
+def soft_permutation(
+    x: Float[Tensor, "*b"],
+    dim: int = -1,
+    descending: bool = False,
+    *,
+    temperature: float | Tensor | None = None,
+    squash: Squash = "student",
+    reach: int = _REACH,
+    hard: bool = False,
+) -> Float[Tensor, "*p"]:
+    """Return the matrix P for which `P @ x` is sorted: rows are places, columns elements.
+
+    Rows and columns sum to one. Its last two dimensions are those; `dim` is no longer where it was.
+
+    Examples:
+        >>> soft_permutation(torch.tensor([2.0, 1.0]), temperature=1.0)
+        tensor([[0.1273, 0.8727],
+                [0.8727, 0.1273]])
+    """
+    moved = _last(x, dim)
+    order = _SoftOrder(moved, descending, temperature, squash, reach)
+    n = moved.shape[-1]
+    exact = F.one_hot(order.index, n).to(order.wide.dtype) if n else order.wide.unsqueeze(-1)
+    soft = order.mixed(exact) + order.nothing().unsqueeze(-1)
+    return _hardened(soft, exact, hard).to(x.dtype)
+
+
+def sort_by(
+    keys: Float[Tensor, "*b n"],
+    payload: Float[Tensor, "*x"],
+    descending: bool = False,
+    *,
+    temperature: float | Tensor | None = None,
+    squash: Squash = "student",
+    reach: int = _REACH,
+    hard: bool = False,
+) -> Float[Tensor, "*x"]:
+    """Return things in the order of their keys.
+
+    Args:
+        keys: The last dimension is sorted.
+        payload: What belongs to the keys, with any further dimensions.
+        descending: See the module, as for the others.
+        temperature: See the module.
+        squash: See the module.
+        reach: See the module.
+        hard: See the module.
+
+    Examples:
+        >>> sort_by(torch.tensor([2.0, 1.0]), torch.eye(2), temperature=0.0)
+        tensor([[0., 1.],
+                [1., 0.]])
+    """
+    check_floating("keys", keys)
+    check_floating("payload", payload)
+    check_devices(keys=keys, payload=payload)
+    if keys.dim() < 1 or payload.shape[: keys.dim()] != keys.shape:
+        raise ValueError(
+            f"payload must begin with the shape of keys, {tuple(keys.shape)}; "
+            f"got {tuple(payload.shape)}"
+        )
+    order = _SoftOrder(keys, descending, temperature, squash, reach)
+    flat = payload.flatten(keys.dim()) if payload.dim() > keys.dim() else payload.unsqueeze(-1)
+    exact = flat.gather(-2, order.index.unsqueeze(-1).expand_as(flat))
+    soft = order.mixed(exact.to(torch.promote_types(exact.dtype, order.wide.dtype)))
+    return _hardened(soft.to(payload.dtype), exact, hard).reshape(payload.shape)
+
+
+def soft_topk(
+    x: Float[Tensor, "*b"],
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    *,
+    temperature: float | Tensor | None = None,
+    squash: Squash = "student",
+    reach: int = _REACH,
+    hard: bool = False,
+) -> SoftTopK:
+    """Return the k largest elements, the largest first, and where the hard ones are.
+
+    Examples:
+        >>> soft_topk(torch.tensor([1.0, 4.0, 2.0]), k=2, temperature=0.0)
+        SoftTopK(values=tensor([4., 2.]), indices=tensor([1, 2]))
+    """
+    n = x.shape[dim] if x.dim() else 1
+    if not 0 <= check_count("k", k) <= n:
+        raise ValueError(f"k must be 0 to {n}, the elements of the dimension; got {k}")
+    options = {"temperature": temperature, "squash": squash, "reach": reach, "hard": hard}
+    values = soft_sort(x, dim, largest, **options)  # pyright: ignore[reportArgumentType]
+    if not x.dim():
+        return SoftTopK(values, x.new_zeros((), dtype=torch.int64))
+    indices = x.argsort(dim=dim, descending=largest, stable=True)
+    return SoftTopK(values.narrow(dim, 0, k), indices.narrow(dim, 0, k))
+
+
+def soft_quantile(
+    x: Float[Tensor, "*b"],
+    q: float | Sequence[float],
+    dim: int = -1,
+    keepdim: bool = False,
+    *,
+    temperature: float | Tensor | None = None,
+    squash: Squash = "student",
+    reach: int = _REACH,
+    hard: bool = False,
+) -> Float[Tensor, "*q"]:
+    """Return quantiles, interpolated between neighbours in the soft order, as `torch.quantile`.
+
+    Args:
+        x: The elements.
+        q: One share, or several, for which the result has a first dimension.
+        dim: See the module, as for the others.
+        keepdim: Whether `dim` stays, with one element.
+        temperature: See the module.
+        squash: See the module.
+        reach: See the module.
+        hard: See the module.
+
+    Examples:
+        >>> soft_quantile(torch.tensor([3.0, 1.0, 2.0, 4.0]), 0.5, temperature=0.0)
+        tensor(2.5000)
+    """
+    shares = [q] if isinstance(q, int | float) else list(q)
+    for share in shares:
+        check_range("q", share, 0.0, 1.0)
+    n = x.shape[dim] if x.dim() else 1
+    if not n:
+        raise ValueError("x must have an element in the dimension; got none")
+    options = {"temperature": temperature, "squash": squash, "reach": reach, "hard": hard}
+    values = soft_sort(x, dim, **options)  # pyright: ignore[reportArgumentType]
+    found = []
+    for share in shares:
+        below = min(int(share * (n - 1)), max(0, n - 2))
+        low = values.narrow(dim, below, 1) if x.dim() else values
+        high = values.narrow(dim, min(below + 1, n - 1), 1) if x.dim() else values
+        found.append(torch.lerp(low, high, share * (n - 1) - below))
+    if x.dim() and not keepdim:
+        found = [each.squeeze(dim) for each in found]
+    return found[0] if isinstance(q, int | float) else torch.stack(found)
+
+
+def soft_median(
+    x: Float[Tensor, "*b"],
+    dim: int = -1,
+    keepdim: bool = False,
+    *,
+    temperature: float | Tensor | None = None,
+    squash: Squash = "student",
+    reach: int = _REACH,
+    hard: bool = False,
+) -> Float[Tensor, "*q"]:
+    """Return the median: of an even number of elements, the mean of the two in the middle."""
+    options = {"temperature": temperature, "squash": squash, "reach": reach, "hard": hard}
+    return soft_quantile(x, 0.5, dim, keepdim, **options)  # pyright: ignore[reportArgumentType]
+
+
+class _SoftOrder:
+    """Keys in order, and how doubtful their order is.
+
+    Args:
+        keys: The last dimension is sorted.
+        descending: Whether the largest come first.
+        temperature: As in the module.
+        squash: As in the module.
+        reach: As in the module.
+    """
+
+    def __init__(
+        self,
+        keys: Tensor,
+        descending: bool,
+        temperature: float | Tensor | None,
+        squash: Squash,
+        reach: int,
+    ) -> None:
+        check_count("reach", reach, least=1)
+        self.wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
+        signed = -self.wide if descending else self.wide
+        inorder, self.index = signed.sort(dim=-1, stable=True)
+        self.cuts = _cuts(inorder, temperature, squash, reach)
+
+    def sorted(self, values: Tensor) -> Tensor:
+        """Mix values that stand in the hard order, (*b, n)."""
+        return self.mixed(values.unsqueeze(-1)).squeeze(-1)
+
+    def mixed(self, values: Tensor) -> Tensor:
+        """The same for values with a last dimension of features, (*b, n, f)."""
+        return _padded(values, self.cuts, back=False)
+
+    def unsorted(self, places: Tensor) -> Tensor:
+        """Of values for places return what is expected for each element, both in order."""
+        return _padded(places.unsqueeze(-1), self.cuts, back=True).squeeze(-1)
+
+    def nothing(self) -> Tensor:
+        """Zeros that hang on the keys: a result without doubt can be differentiated too."""
+        return _finite(self.wide) * 0
+
+    def scattered(self, inorder: Tensor) -> Tensor:
+        """Bring what stands in order to where the elements were."""
+        return torch.empty_like(inorder).scatter(-1, self.index, inorder)
+
+
+def _cuts(
+    inorder: Tensor, temperature: float | Tensor | None, squash: Squash, reach: int
+) -> list[_Cuts]:
+    """Return all levels for sorted keys, that of the largest buckets first.
+
+    Keys are filled up to a power of two with infinite ones, which stay where they are. A level of
+    buckets up to twice the reach mixes whole buckets; in larger ones all cuts are alike, and
+    computed together.
+    """
+    n = inorder.shape[-1]
+    if n < 2 or (not isinstance(temperature, Tensor) and temperature == 0):
+        return []
+    heat = _temperature(inorder, temperature)
+    full = 2 ** math.ceil(math.log2(n))
+    # Infinite keys are far from the others, and these from what is filled up.
+    far = 10 * FAR * heat.detach() + _finite(inorder).detach().abs().amax(-1, keepdim=True)
+    keys = torch.where(inorder.isfinite(), inorder, torch.where(inorder < 0, -far, far))
+    keys = F.pad(keys, (0, full - n), value=torch.inf)
+    levels = []
+    size = 2
+    while size <= min(full, 2 * reach):
+        buckets = keys.unflatten(-1, (-1, size))
+        levels.append(_Cuts(size, size, _matrix(buckets, heat, squash)))
+        size *= 2
+    if size <= full:
+        apart, width = size // 2, 2 * reach
+        windows = keys[..., apart - reach : full - apart + reach].unfold(-1, width, apart)
+        matrix = _matrix(windows, heat, squash)
+        while size <= full:
+            # Cuts are at odd multiples of half the size.
+            step = size // (2 * apart)
+            levels.append(_Cuts(size, width, matrix[..., step - 1 :: 2 * step, :, :]))
+            size *= 2
+    return levels[::-1]
+
+
+def _matrix(windows: Tensor, heat: Tensor, squash: Squash) -> Tensor:
+    """The half-permutations of windows of sorted keys around their middle."""
+    middle = windows.shape[-1] // 2
+    pivot = (windows[..., middle - 1 : middle] + windows[..., middle : middle + 1]) / 2
+    return half(log_odds((windows - pivot) / heat.unsqueeze(-1), squash), middle)
+
+
+def _temperature(inorder: Tensor, temperature: float | Tensor | None) -> Tensor:
+    """The temperature of each row, (*b, 1)."""
+    if isinstance(temperature, Tensor):
+        check_floating("temperature", temperature)
+        return temperature.to(inorder).unsqueeze(-1) if temperature.dim() else temperature
+    if temperature is not None:
+        check_range("temperature", temperature, 0.0, math.inf)
+        return inorder.new_tensor(temperature)
+    with torch.no_grad():
+        n = inorder.shape[-1]
+        there = inorder.isfinite()
+        away = (inorder - inorder[..., (n - 1) // 2].unsqueeze(-1)).abs()
+        away = torch.where(away.isfinite(), away, 0.0)
+        mean = away.sum(-1, keepdim=True) / there.sum(-1, keepdim=True).clamp(min=1)
+        heat = 4 * mean / n
+        return torch.where(heat > 0, heat, 1.0)
+
+
+def _padded(values: Tensor, levels: Sequence[_Cuts], back: bool) -> Tensor:
+    """Mix values, (*b, n, f), by all levels, or by their transposes in the other order."""
+    if not levels:
+        return values
+    n, full = values.shape[-2], levels[0].size
+    values = F.pad(values, (0, 0, 0, full - n)) if full > n else values
+    for cuts in reversed(levels) if back else levels:
+        values = _mix(values, cuts, back)
+    return values.narrow(-2, 0, n)
+
+
+def _mix(values: Tensor, cuts: _Cuts, back: bool) -> Tensor:
+    buckets = values.unflatten(-2, (-1, cuts.size))
+    start = (cuts.size - cuts.width) // 2
+    matrix = cuts.matrix.transpose(-1, -2) if back else cuts.matrix
+    window = buckets.narrow(-2, start, cuts.width)
+    if values.shape[-1] == 1:
+        # Many small products of a matrix and a vector: faster one number at a time.
+        mixed = (matrix * window.transpose(-1, -2)).sum(-1, keepdim=True)
+    else:
+        mixed = matrix @ window
+    if start:
+        first, last = buckets.narrow(-2, 0, start), buckets.narrow(-2, cuts.size - start, start)
+        mixed = torch.cat([first, mixed, last], dim=-2)
+    return mixed.flatten(-3, -2)
+
+
+def _hardened(soft: Tensor, exact: Tensor, hard: bool) -> Tensor:
+    """The hard result with the gradient of the soft one, if that is asked for."""
+    if not hard:
+        return soft
+    exact = exact.detach()
+    change = soft - soft.detach()
+    return exact + torch.where(change.isfinite(), change, 0.0)
+
+
+def _finite(x: Tensor) -> Tensor:
+    """Replace what is infinite: it is put in its place later, and must not spoil others."""
+    return torch.where(x.isfinite(), x, 0.0)
+
+
+def _last(x: Tensor, dim: int) -> Tensor:
+    """Check the elements, and bring the sorted dimension to the end."""
+    check_floating("x", x)
+    if not -max(1, x.dim()) <= dim < max(1, x.dim()):
+        raise IndexError(f"dim must be a dimension of x, {tuple(x.shape)}; got {dim}")
+    return x.movedim(dim, -1) if x.dim() else x.unsqueeze(0)
+
+
+def _back(moved: Tensor, dim: int) -> Tensor:
+    return moved.movedim(-1, dim)
