@@ -33,10 +33,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparsewire._typing import Float
-from sparsewire.ops._checks import check_count, check_devices, check_floating, check_range
-from sparsewire.ops.halves import FAR, Squash, half, log_odds
+from sparsewire.ops._checks import (
+    check_choice,
+    check_count,
+    check_devices,
+    check_floating,
+    check_range,
+)
+from sparsewire.ops._mixing import Mix, four_weights, pair_weights
+from sparsewire.ops.halves import FAR, SQUASHES, Squash, half, log_odds
 
-_REACH = 3
+_REACH = 2
 
 
 class SoftTopK(NamedTuple):
@@ -79,10 +86,12 @@ def soft_sort(
     """
     moved = _last(x, dim)
     order = _SoftOrder(moved, descending, temperature, squash, reach)
-    soft = order.sorted(_finite(order.wide).gather(-1, order.index))
-    exact = order.wide.gather(-1, order.index)
-    soft = torch.where(exact.isfinite(), soft, exact)
-    return _back(_hardened(soft, exact, hard).to(x.dtype), dim)
+    exact = -order.inorder if descending else order.inorder
+    if order.finite:
+        soft = order.sorted(exact)
+    else:
+        soft = torch.where(exact.isfinite(), order.sorted(_finite(exact)), exact)
+    return _back(_hardened(soft, exact, hard).to(x.dtype), x, dim)
 
 
 def soft_rank(
@@ -105,8 +114,9 @@ def soft_rank(
     order = _SoftOrder(moved, descending, temperature, squash, reach)
     places = torch.arange(moved.shape[-1], dtype=order.wide.dtype, device=x.device)
     places = places.expand(moved.shape)
-    soft = order.scattered(order.unsorted(places)) + order.nothing()
-    return _back(_hardened(soft, order.scattered(places), hard).to(x.dtype), dim)
+    soft = order.scattered(order.unsorted(places))
+    soft = soft + order.nothing() if order.sure else soft
+    return _back(_hardened(soft, order.scattered(places), hard).to(x.dtype), x, dim)
 
 
 def soft_permutation(
@@ -131,8 +141,9 @@ def soft_permutation(
     moved = _last(x, dim)
     order = _SoftOrder(moved, descending, temperature, squash, reach)
     n = moved.shape[-1]
-    exact = F.one_hot(order.index, n).to(order.wide.dtype) if n else order.wide.unsqueeze(-1)
-    soft = order.mixed(exact) + order.nothing().unsqueeze(-1)
+    exact = order.wide.new_zeros(*moved.shape, n).scatter(-1, order.index.unsqueeze(-1), 1.0)
+    soft = order.mixed(exact)
+    soft = soft + order.nothing().unsqueeze(-1) if order.sure else soft
     return _hardened(soft, exact, hard).to(x.dtype)
 
 
@@ -285,23 +296,38 @@ class _SoftOrder:
         squash: Squash,
         reach: int,
     ) -> None:
-        check_count("reach", reach, least=1)
+        self.reach = check_count("reach", reach, least=1)
+        self.squash: Squash = check_choice("squash", squash, SQUASHES)
         self.wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
         signed = -self.wide if descending else self.wide
-        inorder, self.index = signed.sort(dim=-1, stable=True)
-        self.cuts = _cuts(inorder, temperature, squash, reach)
+        self.inorder, self.index = signed.sort(dim=-1, stable=True)
+        # What is not finite is at the ends. Only here the host may look, without waiting.
+        ends = self.inorder[..., :1], self.inorder[..., -1:]
+        self.eager = _eager_on_cpu(keys)
+        self.finite = self.eager and all(bool(end.isfinite().all()) for end in ends)
+        self.heat = _temperature(self.inorder, temperature, self.finite)
+        exact = not isinstance(temperature, Tensor) and temperature == 0
+        self.sure = exact or keys.shape[-1] < 2
+        self.filled = self.inorder if self.sure else _filled(self.inorder, self.heat, self.finite)
 
     def sorted(self, values: Tensor) -> Tensor:
         """Mix values that stand in the hard order, (*b, n)."""
-        return self.mixed(values.unsqueeze(-1)).squeeze(-1)
-
-    def mixed(self, values: Tensor) -> Tensor:
-        """The same for values with a last dimension of features, (*b, n, f)."""
-        return _padded(values, self.cuts, back=False)
+        return self._mixed_numbers(values, back=False)
 
     def unsorted(self, places: Tensor) -> Tensor:
         """Of values for places return what is expected for each element, both in order."""
-        return _padded(places.unsqueeze(-1), self.cuts, back=True).squeeze(-1)
+        return self._mixed_numbers(places, back=True)
+
+    def mixed(self, values: Tensor, back: bool = False) -> Tensor:
+        """Mix values with a last dimension of features, (*b, n, f)."""
+        if self.sure:
+            return values
+        n, full = values.shape[-2], self.filled.shape[-1]
+        values = F.pad(values, (0, 0, 0, full - n)) if full > n else values
+        levels = _cuts(self.filled, self.heat, self.squash, self.reach)
+        for cuts in reversed(levels) if back else levels:
+            values = _mix(values, cuts, back)
+        return values.narrow(-2, 0, n)
 
     def nothing(self) -> Tensor:
         """Zeros that hang on the keys: a result without doubt can be differentiated too."""
@@ -311,25 +337,36 @@ class _SoftOrder:
         """Bring what stands in order to where the elements were."""
         return torch.empty_like(inorder).scatter(-1, self.index, inorder)
 
+    def _mixed_numbers(self, values: Tensor, back: bool) -> Tensor:
+        if self.sure:
+            return values
+        if self.reach != 2 or not self.eager:
+            return self.mixed(values.unsqueeze(-1), back).squeeze(-1)
+        n, full = values.shape[-1], self.filled.shape[-1]
+        values = F.pad(values, (0, full - n)) if full > n else values
+        pairs = pair_weights(self.filled, self.heat, self.squash)
+        fours = four_weights(self.filled, self.heat, self.squash)
+        return Mix.apply(values, pairs, back, *fours)[..., :n]  # pyright: ignore
 
-def _cuts(
-    inorder: Tensor, temperature: float | Tensor | None, squash: Squash, reach: int
-) -> list[_Cuts]:
-    """Return all levels for sorted keys, that of the largest buckets first.
 
-    Keys are filled up to a power of two with infinite ones, which stay where they are. A level of
-    buckets up to twice the reach mixes whole buckets; in larger ones all cuts are alike, and
-    computed together.
-    """
+def _filled(inorder: Tensor, heat: Tensor, finite: bool) -> Tensor:
+    """Fill sorted keys up to a power of two, far above the others; and move infinite ones there."""
     n = inorder.shape[-1]
-    if n < 2 or (not isinstance(temperature, Tensor) and temperature == 0):
-        return []
-    heat = _temperature(inorder, temperature)
     full = 2 ** math.ceil(math.log2(n))
-    # Infinite keys are far from the others, and these from what is filled up.
+    if finite and full == n:
+        return inorder
     far = 10 * FAR * heat.detach() + _finite(inorder).detach().abs().amax(-1, keepdim=True)
     keys = torch.where(inorder.isfinite(), inorder, torch.where(inorder < 0, -far, far))
-    keys = F.pad(keys, (0, full - n), value=torch.inf)
+    return torch.cat([keys, (10 * far).expand(*keys.shape[:-1], full - n)], dim=-1)
+
+
+def _cuts(keys: Tensor, heat: Tensor, squash: Squash, reach: int) -> list[_Cuts]:
+    """Return all levels for sorted keys, a power of two, that of the largest buckets first.
+
+    A level of buckets up to twice the reach mixes whole buckets; in larger ones all cuts are alike,
+    and computed together.
+    """
+    full = keys.shape[-1]
     levels = []
     size = 2
     while size <= min(full, 2 * reach):
@@ -355,8 +392,8 @@ def _matrix(windows: Tensor, heat: Tensor, squash: Squash) -> Tensor:
     return half(log_odds((windows - pivot) / heat.unsqueeze(-1), squash), middle)
 
 
-def _temperature(inorder: Tensor, temperature: float | Tensor | None) -> Tensor:
-    """The temperature of each row, (*b, 1)."""
+def _temperature(inorder: Tensor, temperature: float | Tensor | None, finite: bool) -> Tensor:
+    """The temperature of each row, (*b, 1), or of all."""
     if isinstance(temperature, Tensor):
         check_floating("temperature", temperature)
         return temperature.to(inorder).unsqueeze(-1) if temperature.dim() else temperature
@@ -365,23 +402,15 @@ def _temperature(inorder: Tensor, temperature: float | Tensor | None) -> Tensor:
         return inorder.new_tensor(temperature)
     with torch.no_grad():
         n = inorder.shape[-1]
-        there = inorder.isfinite()
-        away = (inorder - inorder[..., (n - 1) // 2].unsqueeze(-1)).abs()
-        away = torch.where(away.isfinite(), away, 0.0)
-        mean = away.sum(-1, keepdim=True) / there.sum(-1, keepdim=True).clamp(min=1)
-        heat = 4 * mean / n
+        away = (inorder - inorder[..., (n - 1) // 2 : (n + 1) // 2]).abs()
+        if finite:
+            mean = away.mean(-1, keepdim=True)
+        else:
+            away = torch.where(away.isfinite(), away, 0.0)
+            there = inorder.isfinite().sum(-1, keepdim=True)
+            mean = away.sum(-1, keepdim=True) / there.clamp(min=1)
+        heat = mean * (4 / max(n, 1))
         return torch.where(heat > 0, heat, 1.0)
-
-
-def _padded(values: Tensor, levels: Sequence[_Cuts], back: bool) -> Tensor:
-    """Mix values, (*b, n, f), by all levels, or by their transposes in the other order."""
-    if not levels:
-        return values
-    n, full = values.shape[-2], levels[0].size
-    values = F.pad(values, (0, 0, 0, full - n)) if full > n else values
-    for cuts in reversed(levels) if back else levels:
-        values = _mix(values, cuts, back)
-    return values.narrow(-2, 0, n)
 
 
 def _mix(values: Tensor, cuts: _Cuts, back: bool) -> Tensor:
@@ -398,6 +427,15 @@ def _mix(values: Tensor, cuts: _Cuts, back: bool) -> Tensor:
         first, last = buckets.narrow(-2, 0, start), buckets.narrow(-2, cuts.size - start, start)
         mixed = torch.cat([first, mixed, last], dim=-2)
     return mixed.flatten(-3, -2)
+
+
+def _eager_on_cpu(keys: Tensor) -> bool:
+    """Whether numbers are mixed without matrices, by a gradient of our own.
+
+    That is many small operations, and none of torch's transforms looks into it.
+    """
+    transformed = torch._C._are_functorch_transforms_active()
+    return keys.device.type == "cpu" and not torch.compiler.is_compiling() and not transformed
 
 
 def _hardened(soft: Tensor, exact: Tensor, hard: bool) -> Tensor:
@@ -422,5 +460,6 @@ def _last(x: Tensor, dim: int) -> Tensor:
     return x.movedim(dim, -1) if x.dim() else x.unsqueeze(0)
 
 
-def _back(moved: Tensor, dim: int) -> Tensor:
-    return moved.movedim(-1, dim)
+def _back(moved: Tensor, x: Tensor, dim: int) -> Tensor:
+    """Bring the sorted dimension back to where it was in x."""
+    return moved.movedim(-1, dim) if x.dim() else moved.squeeze(0)
