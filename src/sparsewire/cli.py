@@ -34,6 +34,12 @@ COMMANDS = {
         "experiments",
         _EXPERIMENTS,
     ),
+    "sorting": Command(
+        "sparsewire.experiments.sorting",
+        "learn to sort numbers written in digits, from their order alone",
+        "experiments",
+        _EXPERIMENTS,
+    ),
     "data": Command(
         "sparsewire.data.command",
         "fetch and check MNIST, and show cluttered canvases",

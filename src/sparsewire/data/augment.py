@@ -1,0 +1,37 @@
+"""Pictures of digits, changed a little: no two steps see the same."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sparsewire._typing import Float
+
+
+def jitter(
+    images: Float[Tensor, "b c h w"],
+    strength: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "b c h w"]:
+    """Turn, scale, shear and shift each picture at random, as if written again.
+
+    At strength 1: by up to 12 degrees, 12 %, 0.2, and 2 of 28 pixels, each drawn uniformly.
+
+    Args:
+        images: The pictures.
+        strength: Factor of all of them.
+        generator: Where random numbers come from, torch's own for the device if not given.
+    """
+    count, device = len(images), images.device
+    drawn = torch.rand(6, count, device=device, generator=generator) * 2 - 1
+    angle, tall, wide, shear, down, right = drawn * strength
+    angle = angle * math.radians(12)
+    tall, wide = 1 + 0.12 * tall, 1 + 0.12 * wide
+    shear, down, right = 0.2 * shear, down * 2 / 14, right * 2 / 14
+    cos, sin = angle.cos(), angle.sin()
+    first = torch.stack([cos * wide, shear - sin * tall, right], dim=-1)
+    second = torch.stack([sin * wide, cos * tall, down], dim=-1)
+    grid = F.affine_grid(torch.stack([first, second], dim=-2), list(images.shape), False)
+    with torch.autocast(device.type, enabled=False):
+        return F.grid_sample(images, grid.to(images.dtype), align_corners=False)

@@ -1,0 +1,102 @@
+"""Networks that read a number and return a key to sort it by."""
+
+import torch
+from torch import Tensor, nn
+
+from sparsewire._typing import Float
+from sparsewire.ops._checks import check_count
+
+_FEATURES = 8
+
+
+class KeyNetwork(nn.Module):
+    """The paper's: each digit goes through the same convolutions, their results through an MLP.
+
+    Three blocks of three convolutions, of 16, 64 and 128 channels, each with batch normalisation
+    and a pool at its end; linear layers of 256, 128 and 8; then 256 and 1 for all digits together.
+
+    Args:
+        places: Digits of a number.
+        dropout: Share of the MLP's hidden layer that is dropped in training; the paper has none.
+
+    Examples:
+        >>> KeyNetwork(places=3)(torch.rand(2, 4, 3, 28, 28)).shape  # sets, numbers
+        torch.Size([2, 4])
+    """
+
+    def __init__(self, places: int = 3, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_count("places", places, least=1)
+        blocks: list[nn.Module] = []
+        before = 1
+        for after in (16, 64, 128):
+            blocks += _block(before, after)
+            before = after
+        self.read = nn.Sequential(
+            *blocks,
+            nn.Flatten(),
+            nn.Linear(128 * 3 * 3, 256),
+            nn.ReLU(),
+            nn.Linear(256, 128),
+            nn.ReLU(),
+            nn.Linear(128, _FEATURES),
+        )
+        between = [nn.ReLU(), nn.Dropout(dropout)] if dropout else [nn.ReLU()]
+        self.key = nn.Sequential(nn.Linear(_FEATURES * places, 256), *between, nn.Linear(256, 1))
+
+    def forward(self, x: Float[Tensor, "*b p h w"]) -> Float[Tensor, "*b"]:
+        """Return the key of each number, given as pictures of its digits."""
+        digits = x.reshape(-1, 1, *x.shape[-2:])
+        features = self.read(digits).view(*x.shape[:-3], -1)
+        hidden = self.key[:-1](features)
+        # The order of keys needs more digits than the half precision of autocast has.
+        with torch.autocast(x.device.type, enabled=False):
+            last = self.key[-1]
+            return last(hidden.to(last.weight.dtype)).squeeze(-1)  # pyright: ignore
+
+
+class WideKeyNetwork(nn.Module):
+    """That of the four-digit protocol: one picture of the whole number, two convolutions.
+
+    Convolutions of 5 × 5 with 32 and 64 channels, each with a pool, then linear layers of 64 and 1.
+
+    Args:
+        places: Digits of a number, side by side.
+
+    Examples:
+        >>> WideKeyNetwork(places=4)(torch.rand(2, 5, 4, 28, 28)).shape
+        torch.Size([2, 5])
+    """
+
+    def __init__(self, places: int = 4) -> None:
+        super().__init__()
+        check_count("places", places, least=1)
+        width = ((28 * places - 4) // 2 - 4) // 2
+        self.read = nn.Sequential(
+            nn.Conv2d(1, 32, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64 * 4 * width, 64),
+            nn.ReLU(),
+        )
+        self.key = nn.Linear(64, 1)
+
+    def forward(self, x: Float[Tensor, "*b p h w"]) -> Float[Tensor, "*b"]:
+        """Return the key of each number, given as pictures of its digits."""
+        *batch, places, height, width = x.shape
+        wide = x.transpose(-3, -2).reshape(-1, 1, height, places * width)
+        hidden = self.read(wide)
+        with torch.autocast(x.device.type, enabled=False):
+            return self.key(hidden.to(self.key.weight.dtype)).view(batch)
+
+
+def _block(before: int, after: int) -> list[nn.Module]:
+    parts: list[nn.Module] = []
+    for number, inputs in enumerate((before, after, after)):
+        # What is before a normalisation needs no bias.
+        parts += [nn.Conv2d(inputs, after, 3, padding=1, bias=number < 2), nn.ReLU()]
+    return [*parts, nn.BatchNorm2d(after), nn.MaxPool2d(2)]
