@@ -6,7 +6,6 @@ between the raw corners and turn each point into a position, as the paper words 
 finer towards the edges of the image.
 """
 
-import functools
 import math
 from typing import Literal, get_args
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sparsewire._typing import Float
-from sparsewire.ops._checks import check_choice, check_range
+from sparsewire.ops._checks import check_choice, check_range, kept
 
 Frame = Literal["box", "affine", "quadrangle"]
 Squash = Literal["corners", "points", "none"]
@@ -139,7 +138,7 @@ def _squash(numbers: Tensor, frame: Frame) -> Tensor:
     return torch.cat([numbers[..., :2].sigmoid(), numbers[..., 2:].tanh() / 2], dim=-1)
 
 
-@functools.lru_cache(maxsize=64)
+@kept
 def _matrix(
     frame: Frame, rows: int, cols: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, "n p"]:
@@ -163,5 +162,4 @@ def _matrix(
     matrix = torch.zeros(len(parts), rows * cols, 2, dtype=torch.float64)
     for number, (weight, axis) in enumerate(parts):
         matrix[number, :, axis] = weight
-    with torch.inference_mode(False):
-        return matrix.flatten(1).to(device, dtype)
+    return matrix.flatten(1).to(device, dtype)

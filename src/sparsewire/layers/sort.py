@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from sparsewire._typing import Float
 from sparsewire.ops._checks import check_choice, check_count, check_floating, check_range
+from sparsewire.ops._precision import without_autocast
 from sparsewire.ops.halves import FAR, SQUASHES, Squash, half, log_odds, sampled_half
 
 Method = Literal["exact", "sampled"]
@@ -109,19 +110,32 @@ class QuickSort(nn.Module):
                 f"target must have the shape of payload, {tuple(payload.shape)}; "
                 f"got {tuple(target.shape)}"
             )
+        with without_autocast(keys):
+            return self._steps(keys, payload, target, generator)
+
+    def _steps(
+        self,
+        keys: Tensor,
+        payload: Tensor,
+        target: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Steps:
         n, batch = keys.shape[-1], keys.shape[:-1]
         halves = self.halves(keys, generator=generator)
-        flat = payload.reshape(*batch, n, -1).to(torch.promote_types(payload.dtype, torch.float32))
+        features = math.prod(payload.shape[keys.dim() :])
+        flat = payload.reshape(*batch, n, features)
+        flat = flat.to(torch.promote_types(payload.dtype, torch.float32))
         values = [flat]
         for matrix in halves:
             values.append(matrix.to(flat.dtype) @ values[-1])
         targets = []
         if target is not None:
-            targets = [target.reshape(*batch, n, -1).to(flat.dtype)]
+            targets = [target.reshape(*batch, n, features).to(flat.dtype)]
             for matrix in reversed(halves):
                 targets.append(matrix.to(flat.dtype).transpose(-1, -2) @ targets[-1])
         values, targets = (
-            [t.reshape(payload.shape) for t in some] for some in (values, targets[::-1])
+            [t.reshape(payload.shape).to(payload.dtype) for t in some]
+            for some in (values, targets[::-1])
         )
         return Steps(values, targets, halves)
 
@@ -133,9 +147,15 @@ class QuickSort(nn.Module):
         n = keys.shape[-1]
         full = 2 ** math.ceil(math.log2(n)) if n > 1 else n
         now = keys.to(torch.promote_types(keys.dtype, torch.float32))
-        # Filled up with keys that are far above the others, and in order.
-        far = 10 * FAR * self.temperature * (1 + torch.arange(full - n, device=keys.device))
-        now = torch.cat([now, far.to(now).expand(*now.shape[:-1], full - n)], dim=-1)
+        # Infinite keys are far from the others, and from what is filled up, which is in order.
+        finite = torch.where(now.isfinite(), now, 0.0).detach()
+        limit = torch.finfo(now.dtype).max / 16
+        largest = finite.abs().amax(-1, keepdim=True) if n else finite
+        far = (10 * FAR * self.temperature + 4 * largest).clamp(max=limit / full if full else limit)
+        now = torch.where(now.isfinite(), now, torch.where(now < 0, -far, far))
+        if full > n:
+            more = far * (2 + torch.arange(full - n, device=keys.device))
+            now = torch.cat([now, more], dim=-1)
         found, size = [], full
         while size > 1:
             buckets = now.unflatten(-1, (-1, size))

@@ -4,7 +4,6 @@ Each returns a matrix P of shape (*b, n, n) for keys (*b, n): rows are places, c
 `P @ keys` is about sorted, the smallest first.
 """
 
-import functools
 import math
 from typing import Literal
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sparsewire._typing import Float
+from sparsewire.ops._checks import kept
 
 
 def neural_sort(keys: Float[Tensor, "*b n"], temperature: float = 1.0) -> Float[Tensor, "*b n n"]:
@@ -93,7 +93,7 @@ def _exchange(x: Tensor, low: Tensor, high: Tensor, stay: Tensor) -> Tensor:
     return x.index_add(-2, low, moved).index_add(-2, high, -moved)
 
 
-@functools.lru_cache(maxsize=64)
+@kept
 def _layers(n: int, network: str, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     """Pairs of each layer, the place of the smaller first; kept on the device."""
     pairs: list[list[tuple[int, int]]] = []
@@ -117,7 +117,6 @@ def _layers(n: int, network: str, device: torch.device) -> list[tuple[Tensor, Te
     layers = []
     for layer in pairs:
         ends = zip(*layer, strict=True) if layer else ((), ())
-        with torch.inference_mode(False):
-            low, high = (torch.tensor(end, dtype=torch.int64, device=device) for end in ends)
+        low, high = (torch.tensor(end, dtype=torch.int64, device=device) for end in ends)
         layers.append((low, high))
     return layers

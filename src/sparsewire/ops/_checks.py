@@ -1,8 +1,9 @@
 """Argument checks that all stages share; errors name the argument, the expected, and what came."""
 
+import functools
 import math
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import numpy
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 LARGEST_INDEX = 2**63 - 1
 
 Choice = TypeVar("Choice", bound=str)
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def check_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
@@ -145,3 +148,33 @@ def constant(numbers: Sequence[int], dtype: torch.dtype, device: torch.device) -
         if type(kept) is Tensor and not torch.compiler.is_compiling():
             _constants[key] = kept
     return kept
+
+
+def kept(make: Callable[P, T]) -> Callable[P, T]:
+    """Keep what a function makes of hashable arguments: constant tensors, also in tuples and lists.
+
+    As `constant` does: made once outside of inference mode, never dropped, and only where it is
+    made of plain tensors, for others belong to the trace that made them.
+    """
+    found: dict[Any, T] = {}
+
+    @functools.wraps(make)
+    def get(*args: P.args, **options: P.kwargs) -> T:
+        key = (args, tuple(options.items()))
+        if not torch.compiler.is_compiling() and key in found:
+            return found[key]
+        with torch.inference_mode(False):
+            made = make(*args, **options)
+        if not torch.compiler.is_compiling() and all(type(t) is Tensor for t in _flat(made)):
+            found[key] = made
+        return made
+
+    return get
+
+
+def _flat(made: object) -> Iterator[object]:
+    if isinstance(made, (tuple, list)):
+        for part in made:
+            yield from _flat(part)
+    else:
+        yield made

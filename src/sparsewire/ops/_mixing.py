@@ -37,24 +37,26 @@ def against(distance: Float[Tensor, "*b"], squash: Squash) -> Float[Tensor, "*b"
     return torch.exp(-log_odds(t, squash))
 
 
-def pair_weights(keys: Float[Tensor, "*b n"], heat: Tensor, squash: Squash) -> Tensor:
-    """Return the probability that the two of each bucket change places, (*b, n / 2)."""
-    odds = against((keys[..., 1::2] - keys[..., ::2]) * (0.5 / heat), squash).square()
+def pair_weights(gaps: Float[Tensor, "*b g"], squash: Squash) -> Tensor:
+    """Return the probability that the two of each bucket change places.
+
+    Args:
+        gaps: Distances of neighbours in order, over the temperature.
+        squash: As in `log_odds`.
+    """
+    odds = against(gaps[..., ::2] / 2, squash).square()
     return odds / (1 + odds)
 
 
-def four_weights(keys: Float[Tensor, "*b n"], heat: Tensor, squash: Squash) -> tuple[Tensor, ...]:
-    """Return the weights of all outcomes but the first, (*b, n / 2 - 1) each, of all larger cuts.
+def four_weights(gaps: Float[Tensor, "*b g"], squash: Squash) -> tuple[Tensor, ...]:
+    """Return the weights of all outcomes but the first, of all larger cuts.
 
-    They are at the even places between keys, from the second on.
+    They are in every second gap; arguments as in `pair_weights`.
     """
-    c, d = keys[..., 2::2], keys[..., 3::2]
-    a, b = keys[..., :-2:2], keys[..., 1:-2:2]
-    scale = 1 / heat
-    half = (c - b) * (0.5 * scale)
-    first = against(torch.addcmul(half, b - a, scale), squash)
+    half = gaps[..., 1::2] / 2
+    first = against(gaps[..., :-2:2] + half, squash)
     middle = against(half, squash)
-    last = against(torch.addcmul(half, d - c, scale), squash)
+    last = against(gaps[..., 2::2] + half, squash)
     square, ends = middle * middle, first * last
     weights = square, first * middle, middle * last, ends, ends * square
     total = 1 + square

@@ -13,7 +13,6 @@ Three ways to the same matrix, of which the first two are exact:
     sampled_half        some of them, drawn at random, as in the paper
 """
 
-import functools
 import itertools
 import math
 from typing import Literal, get_args
@@ -23,7 +22,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparsewire._typing import Bool, Float, Int
-from sparsewire.ops._checks import check_choice, check_count, check_floating
+from sparsewire.ops._checks import check_choice, check_count, check_floating, kept
+from sparsewire.ops._precision import without_autocast
 
 Squash = Literal["student", "logistic", "cauchy"]
 SQUASHES: tuple[Squash, ...] = get_args(Squash)
@@ -49,16 +49,17 @@ def log_odds(distance: Float[Tensor, "*b"], squash: Squash = "student") -> Float
     """
     check_floating("distance", distance)
     check_choice("squash", squash, SQUASHES)
-    certain = _certain(distance.dtype)
-    t = distance.nan_to_num(nan=0.0, posinf=FAR, neginf=-FAR).clamp(-FAR, FAR)
+    wide = _wide(distance)
+    certain = _certain(wide.dtype)
+    t = wide.nan_to_num(nan=0.0, posinf=FAR, neginf=-FAR).clamp(-FAR, FAR)
     if squash == "logistic":
-        return t.clamp(-certain, certain)
-    if squash == "student":
+        odds = t.clamp(-certain, certain)
+    elif squash == "student":
         odds = 2 * torch.asinh(t)
     else:
         one = torch.ones_like(t)
         odds = torch.atan2(one, -t).log() - torch.atan2(one, t).log()
-    return torch.where(t.abs() >= FAR, certain * t.sign(), odds)
+    return torch.where(t.abs() >= FAR, certain * t.sign(), odds).to(distance.dtype)
 
 
 def half(odds: Float[Tensor, "*b m"], lower: int) -> Float[Tensor, "*b m m"]:
@@ -85,8 +86,10 @@ def enumerated_half(odds: Float[Tensor, "*b m"], lower: int) -> Float[Tensor, "*
     check_floating("odds", odds)
     m = odds.shape[-1]
     _check_lower(lower, m)
-    ones, places = _vectors(m, lower, odds.dtype, odds.device)
-    return ((odds @ ones).softmax(-1) @ places).unflatten(-1, (m, m))
+    wide = _wide(odds)
+    ones, places = _vectors(m, lower, wide.dtype, wide.device)
+    with without_autocast(odds):
+        return ((wide @ ones).softmax(-1) @ places).unflatten(-1, (m, m)).to(odds.dtype)
 
 
 def exact_half(odds: Float[Tensor, "*b m"], lower: int) -> Float[Tensor, "*b m m"]:
@@ -105,7 +108,13 @@ def exact_half(odds: Float[Tensor, "*b m"], lower: int) -> Float[Tensor, "*b m m
     upper = m - _check_lower(lower, m)
     if m > _TOO_MANY:
         raise ValueError(f"odds must be of at most {_TOO_MANY} elements; got {m}")
-    given, odds = odds.dtype, odds.double() if m > _MANY else odds
+    given, odds = odds.dtype, odds.double() if m > _MANY else _wide(odds)
+    if 0 < lower < m:
+        # A factor of all odds changes nothing; now the likeliest choice is not unlikely.
+        middle = odds.detach().sort(dim=-1).values[..., lower - 1 : lower + 1]
+        odds = odds - middle.mean(-1, keepdim=True)
+    else:
+        odds = odds * 0  # there is but one choice
     one, zero = odds.sigmoid(), (-odds).sigmoid()
     before = _counts(one, zero, upper)
     after = _counts(one.flip(-1), zero.flip(-1), upper).flip(-2)
@@ -205,23 +214,28 @@ def log_symmetric(
     m = odds.shape[-1]
     if not 0 <= check_count("count", count) <= m:
         raise ValueError(f"count must be 0 to {m}, the number of elements; got {count}")
-    table = odds.new_full((*odds.shape[:-1], count + 1), -torch.inf)
-    table = torch.cat([torch.zeros_like(table[..., :1]), table[..., 1:]], dim=-1)
+    nothing, given, odds = -1e37, odds.dtype, _wide(odds)
+    table = F.pad(odds.new_zeros(*odds.shape[:-1], 1), (0, count), value=nothing)
     for number, each in enumerate(odds.unbind(-1)):
-        more = F.pad(table[..., :-1] + each.unsqueeze(-1), (1, 0), value=-torch.inf)
+        more = F.pad(table[..., :-1] + each.unsqueeze(-1), (1, 0), value=nothing)
         if take is not None:
-            more = more.masked_fill(~take[..., number].unsqueeze(-1), -torch.inf)
+            more = more.masked_fill(~take[..., number].unsqueeze(-1), nothing)
         if stay is not None:
-            table = table.masked_fill(~stay[..., number].unsqueeze(-1), -torch.inf)
+            table = table.masked_fill(~stay[..., number].unsqueeze(-1), nothing)
         table = _log_add(table, more)
-    return table[..., -1]
+    found = table[..., -1]
+    return torch.where(found < nothing / 2, -torch.inf, found).to(given)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """The same in float32, if it was in half precision."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _log_add(a: Tensor, b: Tensor) -> Tensor:
-    """Add in log space, with a gradient of zero where both are nothing."""
-    nothing = torch.isneginf(a) & torch.isneginf(b)
-    a, b = a.masked_fill(nothing, 0.0), b.masked_fill(nothing, 0.0)
-    return torch.logaddexp(a, b).masked_fill(nothing, -torch.inf)
+    """Add in log space; all derivatives are finite, also where one or both are nothing."""
+    top = torch.maximum(a, b).detach()
+    return top + ((a - top).exp() + (b - top).exp()).log()
 
 
 def _counts(one: Tensor, zero: Tensor, most: int) -> Tensor:
@@ -234,7 +248,7 @@ def _counts(one: Tensor, zero: Tensor, most: int) -> Tensor:
     return torch.stack(rows, dim=-2) if rows else now.new_zeros(*one.shape, most + 1)
 
 
-@functools.lru_cache(maxsize=64)
+@kept
 def _vectors(
     m: int, lower: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Float[Tensor, "m s"], Float[Tensor, "s p"]]:
@@ -246,8 +260,7 @@ def _vectors(
         ones[number, list(upper)] = 1
         order = [i for i in range(m) if i not in upper] + list(upper)
         places[number, range(m), order] = 1
-    with torch.inference_mode(False):
-        return ones.T.contiguous().to(device, dtype), places.flatten(1).to(device, dtype)
+    return ones.T.contiguous().to(device, dtype), places.flatten(1).to(device, dtype)
 
 
 def _repeated(vectors: Bool[Tensor, "*b a n"]) -> Bool[Tensor, "*b a"]:

@@ -7,7 +7,11 @@ from torch import Tensor
 
 from sparsewire._typing import Float
 from sparsewire.ops._checks import check_choice, check_devices, check_floating, check_range
+from sparsewire.ops._engines import uses_kernels
 from sparsewire.ops.halves import log_symmetric
+
+_FAR = 1e34  # from where on keys make no difference
+_LONGEST = 128  # elements of a set, up to which a kernel does it
 
 
 def order_loss(
@@ -23,8 +27,8 @@ def order_loss(
     Quicksort with the right order as its guide cuts a bucket of elements into halves. A half S of u
     elements is chosen with probability Π_{i ∈ S} w_i / e_u(w), where w_i = exp(key_i / temperature)
     and e_u is the elementary symmetric polynomial; the loss is minus the logarithm of the
-    probability that all cuts are right. It is convex in the keys, needs nothing but the order, and
-    its gradient vanishes only where the order is certain. It costs O(n²).
+    probability that all cuts are right. Without ties it is convex in the keys. It needs nothing but
+    the order, and its gradient vanishes only where the order is certain. It costs O(n²).
 
     Args:
         keys: The last dimension is put in order.
@@ -49,23 +53,53 @@ def order_loss(
         raise ValueError(f"target must have the shape of keys, {tuple(keys.shape)}; got {got}")
     check_devices(keys=keys, target=target)
     wide = keys.to(torch.promote_types(keys.dtype, torch.float32)) / temperature
+    wide = wide.clamp(-_FAR, _FAR)
     # Equal targets come in the order of their keys: they need not be moved.
     first = wide.detach().argsort(dim=-1, stable=True)
     second = target.gather(-1, first).argsort(dim=-1, stable=True)
     order = first.gather(-1, second)
     wide, goal = wide.gather(-1, order), target.gather(-1, order)
-    losses = wide.sum(-1) * 0
+    losses = _by_kernel(wide, goal) if _has_kernel(wide) else cut_losses(wide, goal, ties)
+    losses = losses.to(keys.dtype)
+    return losses if reduction == "none" else getattr(losses, reduction)()
+
+
+def cut_losses(keys: Float[Tensor, "*b n"], goal: Tensor, ties: bool) -> Float[Tensor, "*b"]:
+    """Return minus the log-probability that all cuts are right, of keys in their right order.
+
+    Args:
+        keys: In the right order, over the temperature.
+        goal: Numbers that do not fall; equal ones may change places.
+        ties: Whether to look for equal ones.
+    """
+    losses = keys.sum(-1) * 0
     n, size = keys.shape[-1], 2
     while size < 2 * n:
         whole = n - n % size
         if whole:
-            buckets, goals = (t[..., :whole].unflatten(-1, (-1, size)) for t in (wide, goal))
+            buckets, goals = (t[..., :whole].unflatten(-1, (-1, size)) for t in (keys, goal))
             losses = losses + _cut_loss(buckets, goals, size // 2, ties).sum(-1)
         if n - whole > size // 2:
-            losses = losses + _cut_loss(wide[..., whole:], goal[..., whole:], size // 2, ties)
+            losses = losses + _cut_loss(keys[..., whole:], goal[..., whole:], size // 2, ties)
         size *= 2
-    losses = losses.to(keys.dtype)
-    return losses if reduction == "none" else getattr(losses, reduction)()
+    return losses
+
+
+def _has_kernel(keys: Tensor) -> bool:
+    n = keys.shape[-1]
+    if keys.dtype != torch.float32 or not 2 <= n <= _LONGEST or not keys.numel():
+        return False
+    return uses_kernels(keys.device) and not torch._C._are_functorch_transforms_active()
+
+
+def _by_kernel(keys: Tensor, goal: Tensor) -> Tensor:
+    from sparsewire.ops._triton.order_library import order_cuts
+
+    *batch, n = keys.shape
+    changes = (goal[..., 1:] != goal[..., :-1]).cumsum(-1)
+    groups = torch.nn.functional.pad(changes, (1, 0)).int()
+    losses, _ = order_cuts(keys.reshape(-1, n), groups.reshape(-1, n))
+    return losses.view(batch)
 
 
 def _cut_loss(keys: Tensor, goal: Tensor, lower: int, ties: bool) -> Tensor:

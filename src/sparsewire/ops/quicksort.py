@@ -17,7 +17,7 @@ All functions share these arguments:
   median, over n. So it follows the scale of the input, and the number of elements. With 0
   everything is exactly as torch has it, and there is no gradient to the keys but that of a sort.
 - `squash`: how doubt falls with distance, see `sparsewire.ops.halves.log_odds`. The default has
-  heavy tails: no pair of elements is ever so far apart that its gradient vanishes.
+  heavy tails: a pair has a gradient, in float32 up to some 10⁸ temperatures apart.
 - `reach`: how many elements on each side of a cut take part in it.
 - `hard`: return what torch would, with the gradient of the soft result.
 
@@ -41,6 +41,7 @@ from sparsewire.ops._checks import (
     check_range,
 )
 from sparsewire.ops._mixing import Mix, four_weights, pair_weights
+from sparsewire.ops._precision import without_autocast
 from sparsewire.ops.halves import FAR, SQUASHES, Squash, half, log_odds
 
 _REACH = 2
@@ -185,6 +186,7 @@ def sort_by(
     flat = payload.flatten(keys.dim()) if payload.dim() > keys.dim() else payload.unsqueeze(-1)
     exact = flat.gather(-2, order.index.unsqueeze(-1).expand_as(flat))
     soft = order.mixed(exact.to(torch.promote_types(exact.dtype, order.wide.dtype)))
+    soft = soft + order.nothing().unsqueeze(-1) if order.sure else soft
     return _hardened(soft.to(payload.dtype), exact, hard).reshape(payload.shape)
 
 
@@ -256,7 +258,9 @@ def soft_quantile(
         below = min(int(share * (n - 1)), max(0, n - 2))
         low = values.narrow(dim, below, 1) if x.dim() else values
         high = values.narrow(dim, min(below + 1, n - 1), 1) if x.dim() else values
-        found.append(torch.lerp(low, high, share * (n - 1) - below))
+        part = share * (n - 1) - below
+        # Not by a product with zero, which would make a number of none beside infinity.
+        found.append(low if part == 0 else high if part == 1 else torch.lerp(low, high, part))
     if x.dim() and not keepdim:
         found = [each.squeeze(dim) for each in found]
     return found[0] if isinstance(q, int | float) else torch.stack(found)
@@ -299,16 +303,24 @@ class _SoftOrder:
         self.reach = check_count("reach", reach, least=1)
         self.squash: Squash = check_choice("squash", squash, SQUASHES)
         self.wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
-        signed = -self.wide if descending else self.wide
-        self.inorder, self.index = signed.sort(dim=-1, stable=True)
+        found, self.index = self.wide.sort(dim=-1, descending=descending, stable=True)
+        self.inorder = -found if descending else found
+        n = keys.shape[-1]
         # What is not finite is at the ends. Only here the host may look, without waiting.
         ends = self.inorder[..., :1], self.inorder[..., -1:]
         self.eager = _eager_on_cpu(keys)
         self.finite = self.eager and all(bool(end.isfinite().all()) for end in ends)
-        self.heat = _temperature(self.inorder, temperature, self.finite)
+        heat = _temperature(self.inorder, temperature, self.finite)
         exact = not isinstance(temperature, Tensor) and temperature == 0
-        self.sure = exact or keys.shape[-1] < 2
-        self.filled = self.inorder if self.sure else _filled(self.inorder, self.heat, self.finite)
+        self.sure = exact or n < 2
+        self.full = 2 ** math.ceil(math.log2(n)) if n > 1 else n
+        self.gaps = self.inorder
+        if not self.sure:
+            # What is not a number is where torch puts it: the largest of all.
+            end = -torch.inf if descending else torch.inf
+            known = self.inorder
+            known = known if self.finite else torch.where(known.isnan(), end, known)
+            self.gaps = _gaps(known, heat, self.full, self.finite)
 
     def sorted(self, values: Tensor) -> Tensor:
         """Mix values that stand in the hard order, (*b, n)."""
@@ -322,11 +334,12 @@ class _SoftOrder:
         """Mix values with a last dimension of features, (*b, n, f)."""
         if self.sure:
             return values
-        n, full = values.shape[-2], self.filled.shape[-1]
-        values = F.pad(values, (0, 0, 0, full - n)) if full > n else values
-        levels = _cuts(self.filled, self.heat, self.squash, self.reach)
-        for cuts in reversed(levels) if back else levels:
-            values = _mix(values, cuts, back)
+        n = values.shape[-2]
+        values = F.pad(values, (0, 0, 0, self.full - n)) if self.full > n else values
+        with without_autocast(values):
+            levels = _cuts(self.gaps, self.squash, self.reach)
+            for cuts in reversed(levels) if back else levels:
+                values = _mix(values, cuts, back)
         return values.narrow(-2, 0, n)
 
     def nothing(self) -> Tensor:
@@ -342,41 +355,43 @@ class _SoftOrder:
             return values
         if self.reach != 2 or not self.eager:
             return self.mixed(values.unsqueeze(-1), back).squeeze(-1)
-        n, full = values.shape[-1], self.filled.shape[-1]
-        values = F.pad(values, (0, full - n)) if full > n else values
-        pairs = pair_weights(self.filled, self.heat, self.squash)
-        fours = four_weights(self.filled, self.heat, self.squash)
+        n = values.shape[-1]
+        values = F.pad(values, (0, self.full - n)) if self.full > n else values
+        pairs, fours = pair_weights(self.gaps, self.squash), four_weights(self.gaps, self.squash)
         return Mix.apply(values, pairs, back, *fours)[..., :n]  # pyright: ignore
 
 
-def _filled(inorder: Tensor, heat: Tensor, finite: bool) -> Tensor:
-    """Fill sorted keys up to a power of two, far above the others; and move infinite ones there."""
-    n = inorder.shape[-1]
-    full = 2 ** math.ceil(math.log2(n))
-    if finite and full == n:
-        return inorder
-    far = 10 * FAR * heat.detach() + _finite(inorder).detach().abs().amax(-1, keepdim=True)
-    keys = torch.where(inorder.isfinite(), inorder, torch.where(inorder < 0, -far, far))
-    return torch.cat([keys, (10 * far).expand(*keys.shape[:-1], full - n)], dim=-1)
+def _gaps(inorder: Tensor, heat: Tensor, full: int, finite: bool) -> Tensor:
+    """Distances of neighbours in order, over the temperature: (*b, full - 1).
+
+    What is filled up to a power of two is far above the last, and equal; so are infinite keys.
+    """
+    gaps = (inorder[..., 1:] - inorder[..., :-1]) / heat
+    if not finite:
+        gaps = gaps.nan_to_num(nan=0.0, posinf=10 * FAR)
+    missing = full - inorder.shape[-1]
+    if not missing:
+        return gaps
+    far = gaps.new_full((*gaps.shape[:-1], 1), 10 * FAR)
+    return F.pad(torch.cat([gaps, far], dim=-1), (0, missing - 1))
 
 
-def _cuts(keys: Tensor, heat: Tensor, squash: Squash, reach: int) -> list[_Cuts]:
-    """Return all levels for sorted keys, a power of two, that of the largest buckets first.
+def _cuts(gaps: Tensor, squash: Squash, reach: int) -> list[_Cuts]:
+    """Return all levels for the gaps of sorted keys, that of the largest buckets first.
 
     A level of buckets up to twice the reach mixes whole buckets; in larger ones all cuts are alike,
     and computed together.
     """
-    full = keys.shape[-1]
+    full = gaps.shape[-1] + 1
     levels = []
     size = 2
     while size <= min(full, 2 * reach):
-        buckets = keys.unflatten(-1, (-1, size))
-        levels.append(_Cuts(size, size, _matrix(buckets, heat, squash)))
+        matrix = _matrix(_windows(gaps, 0, size, size), squash)
+        levels.append(_Cuts(size, size, matrix))
         size *= 2
     if size <= full:
         apart, width = size // 2, 2 * reach
-        windows = keys[..., apart - reach : full - apart + reach].unfold(-1, width, apart)
-        matrix = _matrix(windows, heat, squash)
+        matrix = _matrix(_windows(gaps, apart - reach, width, apart), squash)
         while size <= full:
             # Cuts are at odd multiples of half the size.
             step = size // (2 * apart)
@@ -385,11 +400,21 @@ def _cuts(keys: Tensor, heat: Tensor, squash: Squash, reach: int) -> list[_Cuts]
     return levels[::-1]
 
 
-def _matrix(windows: Tensor, heat: Tensor, squash: Squash) -> Tensor:
-    """The half-permutations of windows of sorted keys around their middle."""
-    middle = windows.shape[-1] // 2
-    pivot = (windows[..., middle - 1 : middle] + windows[..., middle : middle + 1]) / 2
-    return half(log_odds((windows - pivot) / heat.unsqueeze(-1), squash), middle)
+def _windows(gaps: Tensor, start: int, width: int, apart: int) -> Tensor:
+    """The gaps within windows of sorted keys: (*b, windows, width - 1)."""
+    count = (gaps.shape[-1] + 1 - start - width) // apart + 1
+    last = (count - 1) * apart + 1
+    columns = [gaps[..., start + i : start + i + last : apart] for i in range(width - 1)]
+    return torch.stack(columns, dim=-1)
+
+
+def _matrix(gaps: Tensor, squash: Squash) -> Tensor:
+    """The half-permutations of windows of sorted keys around their middle, from their gaps."""
+    middle = gaps.shape[-1] // 2
+    pivot = gaps[..., middle : middle + 1] / 2  # from the middle of this gap
+    above = torch.cat([pivot, gaps[..., middle + 1 :]], dim=-1).cumsum(-1)
+    below = torch.cat([gaps[..., :middle], pivot], dim=-1).flip(-1).cumsum(-1).flip(-1)
+    return half(log_odds(torch.cat([-below, above], dim=-1), squash), middle + 1)
 
 
 def _temperature(inorder: Tensor, temperature: float | Tensor | None, finite: bool) -> Tensor:
@@ -403,20 +428,21 @@ def _temperature(inorder: Tensor, temperature: float | Tensor | None, finite: bo
     with torch.no_grad():
         n = inorder.shape[-1]
         away = (inorder - inorder[..., (n - 1) // 2 : (n + 1) // 2]).abs()
+        # Divided first: the sum of large ones may be too large.
         if finite:
-            mean = away.mean(-1, keepdim=True)
+            mean = (away / n).sum(-1, keepdim=True)
         else:
             away = torch.where(away.isfinite(), away, 0.0)
             there = inorder.isfinite().sum(-1, keepdim=True)
-            mean = away.sum(-1, keepdim=True) / there.clamp(min=1)
+            mean = (away / there.clamp(min=1)).sum(-1, keepdim=True)
         heat = mean * (4 / max(n, 1))
-        return torch.where(heat > 0, heat, 1.0)
+        return torch.where((heat > 0) & heat.isfinite(), heat, 1.0)
 
 
 def _mix(values: Tensor, cuts: _Cuts, back: bool) -> Tensor:
     buckets = values.unflatten(-2, (-1, cuts.size))
     start = (cuts.size - cuts.width) // 2
-    matrix = cuts.matrix.transpose(-1, -2) if back else cuts.matrix
+    matrix = (cuts.matrix.transpose(-1, -2) if back else cuts.matrix).to(values.dtype)
     window = buckets.narrow(-2, start, cuts.width)
     if values.shape[-1] == 1:
         # Many small products of a matrix and a vector: faster one number at a time.
@@ -434,8 +460,9 @@ def _eager_on_cpu(keys: Tensor) -> bool:
 
     That is many small operations, and none of torch's transforms looks into it.
     """
+    plain = type(keys) in (Tensor, torch.nn.Parameter) and keys.device.type == "cpu"
     transformed = torch._C._are_functorch_transforms_active()
-    return keys.device.type == "cpu" and not torch.compiler.is_compiling() and not transformed
+    return plain and not torch.compiler.is_compiling() and not transformed
 
 
 def _hardened(soft: Tensor, exact: Tensor, hard: bool) -> Tensor:

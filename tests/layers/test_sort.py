@@ -1,0 +1,344 @@
+"""The layer that sorts step by step: its half-permutations, their targets and their gradient."""
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from tests.helpers import seeded
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from sparsewire import QuickSort
+
+METHODS = ("exact", "sampled")
+SIZES = [1, 2, 3, 4, 5, 7, 8, 13, 16]
+
+methods = pytest.mark.parametrize("method", METHODS)
+sizes = pytest.mark.parametrize("n", SIZES)
+
+
+def shuffled(n: int, *batch: int, seed: int = 0) -> Tensor:
+    """The numbers 0 … n - 1 in another order for each of a batch."""
+    return torch.rand(*batch, n, generator=seeded(seed)).argsort(-1).double()
+
+
+def chance(t: float, squash: str) -> float:
+    if squash == "logistic":
+        return 1 / (1 + math.exp(-min(max(t, -700), 700)))
+    return math.atan(t) / math.pi + 0.5
+
+
+def half_by_loop(keys: list[float], temperature: float, squash: str) -> Tensor:
+    """The paper's: the mean of all valid vectors by the products of their probabilities."""
+    m = len(keys)
+    low, high = sorted(keys)[m // 2 - 1 : m // 2 + 1]
+    chances = [chance((key - (low + high) / 2) / temperature, squash) for key in keys]
+    matrix = torch.zeros(m, m, dtype=torch.float64)
+    for ones in itertools.combinations(range(m), m // 2):
+        weight = math.prod(p if i in ones else 1 - p for i, p in enumerate(chances))
+        order = [i for i in range(m) if i not in ones] + list(ones)
+        matrix[range(m), order] += weight
+    return matrix / matrix.sum(0, keepdim=True)
+
+
+def halves_by_loop(keys: Tensor, temperature: float, squash: str) -> list[Tensor]:
+    """Bucket by bucket, of as many keys as a power of two; the mixed keys decide further."""
+    found, size = [], len(keys)
+    while size > 1:
+        parts = [half_by_loop(part.tolist(), temperature, squash) for part in keys.split(size)]
+        found.append(torch.block_diag(*parts))
+        keys = found[-1] @ keys
+        size //= 2
+    return found
+
+
+# What it sorts.
+
+
+@methods
+@sizes
+@pytest.mark.parametrize("squash", ["logistic", "student"])
+def test_keys_far_apart_are_sorted(method, n, squash):
+    keys = shuffled(n, 2, 3)
+    layer = QuickSort(method, temperature=1e-6, squash=squash)
+    got = layer(keys, keys, generator=seeded(0))
+    torch.testing.assert_close(got, torch.arange(n).double().expand(2, 3, n))
+
+
+@methods
+@pytest.mark.parametrize("features", [(), (1,), (3,), (2, 3)])
+def test_things_of_any_shape_come_in_the_order_of_their_keys(method, features):
+    keys, payload = shuffled(6, 2), torch.randn(2, 6, *features, dtype=torch.float64)
+    got = QuickSort(method, temperature=1e-6)(keys, payload)
+    assert got.shape == payload.shape
+    for things, order, its in zip(payload, keys.argsort(-1), got, strict=True):
+        torch.testing.assert_close(its, things[order])
+
+
+@methods
+@sizes
+def test_in_evaluation_nothing_is_mixed(method, n):
+    keys = torch.randn(3, n).requires_grad_()
+    payload = torch.randn(3, n, 2)
+    layer = QuickSort(method, temperature=100.0).eval()
+    order = keys.argsort(dim=-1, stable=True)
+    assert torch.equal(layer(keys, payload), payload.gather(1, order[..., None].expand(3, n, 2)))
+    assert torch.equal(layer(keys, keys), keys.sort(-1).values)
+    if n > 1:
+        assert not torch.equal(layer.train()(keys, keys), keys.sort(-1).values)
+
+
+def test_equal_keys_stay_in_their_order_in_evaluation():
+    keys = torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0])
+    got = QuickSort().eval()(keys, torch.arange(5.0))
+    assert got.tolist() == [1, 3, 0, 2, 4]
+
+
+@methods
+@pytest.mark.parametrize("mode", [True, False])
+def test_results_keep_the_dtype_of_the_things(method, mode):
+    layer = QuickSort(method).train(mode)
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        for kind in (torch.bfloat16, torch.float32, torch.float64):
+            assert layer(torch.randn(4).to(kind), torch.randn(4).to(dtype)).dtype == dtype
+
+
+@methods
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 4), (0, 3, 5)])
+@pytest.mark.parametrize("mode", [True, False])
+def test_nothing_at_all_can_be_sorted(method, shape, mode):
+    payload = torch.zeros(*shape, 2)
+    assert QuickSort(method).train(mode)(torch.zeros(shape), payload).shape == payload.shape
+
+
+@methods
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e10, 1e20])
+def test_large_keys_are_sorted_as_well(method, scale):
+    """What fills them up to a power of two must lie above them."""
+    keys = torch.tensor([3.0, 1.0, 2.0]) * scale
+    got = QuickSort(method, temperature=1e-5)(keys, torch.tensor([3.0, 1.0, 2.0]))
+    torch.testing.assert_close(got, torch.tensor([1.0, 2.0, 3.0]))
+
+
+# Half-permutations.
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+@pytest.mark.parametrize("squash", ["logistic", "cauchy"])
+def test_exact_halves_equal_a_loop_over_all_valid_vectors(n, temperature, squash):
+    keys = torch.randn(2, n, dtype=torch.float64)
+    got = QuickSort(temperature=temperature, squash=squash).halves(keys)
+    for number, one in enumerate(keys):
+        want = halves_by_loop(one, temperature, squash)
+        assert len(want) == len(got)
+        for ours, theirs in zip(got, want, strict=True):
+            torch.testing.assert_close(ours[number], theirs)
+
+
+@methods
+@sizes
+def test_halves_are_doubly_stochastic(method, n):
+    """Also where keys are filled up: what was added stays apart."""
+    keys = torch.randn(2, 3, n, dtype=torch.float64)
+    halves = QuickSort(method, temperature=0.5).halves(keys, generator=seeded(0))
+    assert len(halves) == math.ceil(math.log2(n))
+    for matrix in halves:
+        assert matrix.shape == (2, 3, n, n)
+        assert (matrix >= 0).all()
+        ones = torch.ones(2, 3, n, dtype=torch.float64)
+        torch.testing.assert_close(matrix.sum(-1), ones)
+        torch.testing.assert_close(matrix.sum(-2), ones)
+
+
+def test_enough_samples_are_exact():
+    keys = torch.randn(2, 4, dtype=torch.float64)
+    exact = QuickSort(temperature=1.0).halves(keys)
+    sampled = QuickSort("sampled", samples=500, temperature=1.0).halves(keys, generator=seeded(0))
+    for one, other in zip(exact, sampled, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_no_samples_are_a_hard_step():
+    keys = torch.randn(8)
+    for matrix in QuickSort("sampled", samples=0, temperature=5.0).halves(keys):
+        assert torch.equal(matrix.amax(-1), torch.ones(8))
+        assert matrix.count_nonzero() == 8
+
+
+def test_samples_repeat_with_their_generator():
+    keys, layer = torch.randn(16), QuickSort("sampled", temperature=3.0)
+    first = layer(keys, keys, generator=seeded(1))
+    assert torch.equal(first, layer(keys, keys, generator=seeded(1)))
+    assert not torch.equal(first, layer(keys, keys, generator=seeded(2)))
+
+
+@methods
+@pytest.mark.parametrize("n", [2, 3, 4, 6, 8])
+def test_equal_keys_are_all_mixed_alike(method, n):
+    """The medians of buckets are right with ties: no side is preferred."""
+    layer = QuickSort(method, samples=3000)
+    keys = torch.ones(n, dtype=torch.float64)
+    halves = layer.halves(keys, generator=seeded(0))
+    full = 2 ** math.ceil(math.log2(n))
+    share = torch.full((full // 2,), 0.5, dtype=torch.float64)
+    if n == full:
+        torch.testing.assert_close(halves[0][: n // 2].sum(0), torch.cat([share, share]))
+    for matrix in halves:
+        torch.testing.assert_close(matrix.sum(-1), keys)
+        torch.testing.assert_close(matrix.sum(-2), keys)
+
+
+def test_keys_equal_to_the_median_are_in_doubt():
+    """Of 0, 1, 1, 2 the median is 1: either of the two may go up, the others may not."""
+    keys = torch.tensor([1.0, 2.0, 0.0, 1.0], dtype=torch.float64)
+    first = QuickSort(temperature=1e-3).halves(keys)[0]
+    want = torch.tensor([0.5, 0.0, 1.0, 0.5], dtype=torch.float64)
+    torch.testing.assert_close(first[:2].sum(0), want)
+
+
+# Steps.
+
+
+@methods
+@sizes
+def test_values_of_each_step_are_the_halves_applied(method, n):
+    keys, payload = torch.randn(2, n).double(), torch.randn(2, n, 3).double()
+    layer = QuickSort(method, temperature=0.5)
+    values, targets, halves = layer.steps(keys, payload, generator=seeded(0))
+    assert targets == []
+    assert len(values) == len(halves) + 1
+    assert torch.equal(values[0], payload)
+    for matrix, before, after in zip(halves, values, values[1:], strict=False):
+        torch.testing.assert_close(after, matrix @ before)
+    assert torch.equal(layer(keys, payload, generator=seeded(0)), values[-1])
+
+
+@methods
+@sizes
+def test_targets_are_sent_back_through_transposes(method, n):
+    keys, payload = torch.randn(2, n).double(), torch.randn(2, n, 2, 2).double()
+    target = torch.randn_like(payload)
+    steps = QuickSort(method, temperature=0.5).steps(keys, payload, target)
+    assert len(steps.targets) == len(steps.values)
+    assert torch.equal(steps.targets[-1], target)
+    for matrix, before, after in zip(steps.halves, steps.targets, steps.targets[1:], strict=False):
+        want = matrix.transpose(-1, -2) @ after.flatten(-2)
+        torch.testing.assert_close(before.flatten(-2), want)
+
+
+@methods
+def test_right_keys_bring_values_to_their_targets_at_every_step(method):
+    keys = shuffled(8, 3)
+    steps = QuickSort(method, temperature=1e-3).steps(keys, keys, keys.sort(-1).values)
+    assert len(steps.values) == 4
+    for value, target in zip(steps.values, steps.targets, strict=True):
+        torch.testing.assert_close(value, target)
+
+
+def test_there_are_steps_in_evaluation_too():
+    keys = torch.randn(4)
+    layer = QuickSort()
+    soft = layer.steps(keys, keys).values[-1]
+    assert torch.equal(layer.eval().steps(keys, keys).values[-1], soft)
+
+
+# Gradients.
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 6])
+@pytest.mark.parametrize("squash", ["logistic", "student", "cauchy"])
+def test_gradients_of_exact_steps(n, squash):
+    layer = QuickSort(temperature=1.0, squash=squash)
+    keys = torch.randn(2, n, dtype=torch.float64, requires_grad=True)
+    payload = torch.randn(2, n, 2, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(layer, (keys, payload))
+
+
+def test_gradients_of_sampled_steps():
+    layer = QuickSort("sampled", temperature=1.0)
+    keys = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    payload = torch.randn(2, 4, 2, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda k, p: layer(k, p, generator=seeded(0)), (keys, payload))
+
+
+@methods
+@pytest.mark.parametrize("n", [5, 8])
+def test_gradients_reach_every_key(method, n):
+    keys, payload = torch.randn(3, n, requires_grad=True), torch.randn(3, n, 4)
+    layer = QuickSort(method, temperature=1.0, samples=200)
+    steps = layer.steps(keys, payload, torch.randn(3, n, 4), generator=seeded(0))
+    loss = sum((v - t).square().sum() for v, t in zip(steps.values, steps.targets, strict=True))
+    (gradient,) = torch.autograd.grad(torch.as_tensor(loss), keys)
+    assert gradient.isfinite().all()
+    assert (gradient != 0).all()
+
+
+@methods
+def test_gradients_of_equal_and_of_distant_keys_are_finite(method):
+    keys = torch.tensor([[1.0] * 5, [1e6, -1e6, 0.0, 0.0, 1e6]], requires_grad=True)
+    QuickSort(method)(keys, torch.randn(2, 5)).square().sum().backward()
+    assert keys.grad is not None
+    assert keys.grad.isfinite().all()
+
+
+def test_wrong_keys_learn_their_order():
+    target = torch.arange(6.0)
+    payload = target[[3, 0, 5, 1, 4, 2]]
+    keys = torch.zeros(6, requires_grad=True)
+    layer, optimizer = QuickSort(temperature=0.5), torch.optim.Adam([keys], lr=0.1)
+    for _ in range(60):
+        optimizer.zero_grad()
+        (layer(keys, payload) - target).square().sum().backward()
+        optimizer.step()
+    assert torch.equal(layer.eval()(keys, payload), target)
+
+
+# What it says, and what it refuses.
+
+
+def test_it_has_no_state_and_says_what_it_is():
+    layer = QuickSort("sampled", temperature=0.5, squash="cauchy")
+    assert list(layer.state_dict()) == []
+    assert list(layer.parameters()) == []
+    assert repr(layer) == "QuickSort(method=sampled, temperature=0.5, squash=cauchy)"
+
+
+LAYER: Any = QuickSort()
+KEYS = torch.zeros(2, 4)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: QuickSort("all"), ValueError, "method must be one of 'exact', 'sampled'; got"),  # pyright: ignore
+        (lambda: QuickSort(squash="gauss"), ValueError, "squash must be one of 'student', "),  # pyright: ignore
+        (lambda: QuickSort(samples=-1), ValueError, "samples must be at least 0; got -1"),
+        (lambda: QuickSort(temperature=0.0), ValueError, "temperature must be between 1e-30 and"),
+        (lambda: LAYER(KEYS.long(), KEYS), TypeError, "keys must have a floating-point dtype"),
+        (lambda: LAYER(KEYS, KEYS.long()), TypeError, "payload must have a floating-point dtype"),
+        (
+            lambda: LAYER(KEYS, torch.zeros(4, 2)),
+            ValueError,
+            r"payload must begin with the shape of keys, \(2, 4\); got \(4, 2\)",
+        ),
+        (lambda: LAYER(KEYS[0, 0], KEYS), ValueError, r"payload must begin with the shape of keys"),
+        (
+            lambda: LAYER.steps(KEYS, KEYS, KEYS[:1]),
+            ValueError,
+            r"target must have the shape of payload, \(2, 4\); got \(1, 4\)",
+        ),
+        (lambda: LAYER.halves(KEYS.long()), TypeError, "keys must have a floating-point dtype"),
+        (
+            lambda: LAYER(torch.zeros(1025), torch.zeros(1025)),
+            ValueError,
+            "must be of at most 1000 elements",
+        ),
+    ],
+)
+def test_bad_arguments_are_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,339 @@
+"""The likelihood of an order, against a sum over all choices of every cut."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.helpers import DTYPES, seeded, seeds
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import grad, jacrev, vmap
+
+from sparsewire.ops import order_loss
+
+lengths = st.integers(0, 6)
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return 2 * torch.randn(shape, dtype=torch.float64, generator=seeded(seed))
+
+
+def some_order(n: int, seed: int) -> Tensor:
+    return torch.randperm(n, generator=seeded(seed))
+
+
+def some_ties(n: int, seed: int) -> Tensor:
+    return torch.randint(3, (n,), generator=seeded(seed))
+
+
+def loss_by_loop(keys: Tensor, target: Tensor, temperature: float = 1.0) -> float:
+    """Minus the logarithm of the probability that every cut of every bucket is right.
+
+    A cut chooses the upper half by the product of its weights, and is right if no target below it
+    is above one of the upper half. Equal targets stand in the order of their keys.
+    """
+    pairs = sorted(zip(target.tolist(), keys.tolist(), strict=True))
+    n, loss, size = len(pairs), 0.0, 2
+    while size < 2 * n:
+        for start in range(0, n, size):
+            bucket = pairs[start : start + size]
+            lower = size // 2
+            if len(bucket) <= lower:
+                continue
+            right = every = 0.0
+            for low in itertools.combinations(range(len(bucket)), lower):
+                high = [i for i in range(len(bucket)) if i not in low]
+                weight = math.exp(sum(bucket[i][1] for i in high) / temperature)
+                every += weight
+                if max(bucket[i][0] for i in low) <= min(bucket[i][0] for i in high):
+                    right += weight
+            loss -= math.log(right / every)
+        size *= 2
+    return loss
+
+
+# The definition.
+
+
+@given(lengths, seeds, st.sampled_from([0.3, 1.0, 4.0]), st.booleans())
+def test_without_ties_it_is_the_probability_of_all_cuts(n, seed, temperature, ties):
+    keys, target = numbers(n, seed=seed), some_order(n, seed)
+    got = order_loss(keys, target, temperature=temperature, ties=ties)
+    torch.testing.assert_close(got.item(), loss_by_loop(keys, target, temperature))
+
+
+@given(lengths, seeds, st.sampled_from([0.3, 1.0, 4.0]))
+def test_with_ties_it_is_the_probability_of_all_cuts(n, seed, temperature):
+    keys, target = numbers(n, seed=seed), some_ties(n, seed)
+    got = order_loss(keys, target, temperature=temperature)
+    torch.testing.assert_close(
+        got.item(), loss_by_loop(keys, target, temperature), atol=1e-9, rtol=1e-7
+    )
+
+
+@pytest.mark.parametrize("n", [7, 8, 9])
+def test_it_is_the_probability_of_more_cuts(n):
+    keys = numbers(n)
+    for target in (some_order(n, 1), some_ties(n, 1)):
+        torch.testing.assert_close(order_loss(keys, target).item(), loss_by_loop(keys, target))
+
+
+@given(st.floats(-20, 20), st.floats(0.1, 10))
+def test_of_two_keys_it_is_that_of_a_comparison(distance, temperature):
+    keys = torch.tensor([0.0, distance], dtype=torch.float64)
+    got = order_loss(keys, torch.tensor([1, 2]), temperature=temperature)
+    torch.testing.assert_close(got.item(), math.log1p(math.exp(-distance / temperature)))
+
+
+@given(st.integers(1, 12), seeds)
+def test_keys_in_order_and_far_apart_cost_nothing(n, seed):
+    target = some_order(n, seed)
+    right = order_loss(100.0 * target, target).item()
+    assert 0 <= right < 1e-6
+    if n > 1:
+        assert order_loss(-100.0 * target, target).item() > 99
+
+
+def test_wrong_keys_cost_in_proportion_to_their_distance():
+    target = torch.arange(5)
+    losses = [order_loss(-scale * target.double(), target) for scale in (1e3, 1e6, 1e12)]
+    for near, far, ratio in zip(losses, losses[1:], (1e3, 1e6), strict=False):
+        torch.testing.assert_close(far / near, torch.tensor(ratio).double(), rtol=1e-2, atol=0)
+
+
+# What does not matter.
+
+
+@given(st.integers(1, 12), seeds)
+def test_without_ties_nothing_is_gained_by_allowing_them(n, seed):
+    keys, target = numbers(3, n, seed=seed), some_order(n, seed).expand(3, n)
+    torch.testing.assert_close(
+        order_loss(keys, target, ties=True), order_loss(keys, target, ties=False)
+    )
+
+
+@given(st.integers(1, 9), seeds)
+def test_ties_that_may_not_change_places_cost_more(n, seed):
+    """Of those the keys decide first, which is the cheapest order."""
+    keys, target = numbers(n, seed=seed), some_ties(n, seed)
+    strict = order_loss(keys, target, ties=False).item()
+    assert order_loss(keys, target).item() <= strict + 1e-9
+    ranks = (
+        [torch.tensor(order).double() / 100 + target for order in itertools.permutations(range(n))]
+        if n < 5
+        else []
+    )
+    for other in ranks:
+        assert strict <= order_loss(keys, other).item() + 1e-9
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_equal_targets_cost_nothing(n):
+    keys = numbers(n).requires_grad_()
+    loss = order_loss(keys, torch.full((n,), 7))
+    loss.backward()
+    torch.testing.assert_close(loss.item(), 0.0, atol=1e-12, rtol=0)
+    assert keys.grad is not None
+    torch.testing.assert_close(keys.grad, torch.zeros_like(keys), atol=1e-12, rtol=0)
+
+
+@given(st.integers(0, 9), seeds, st.floats(-1e3, 1e3), st.booleans())
+def test_shifting_all_keys_changes_nothing(n, seed, shift, ties):
+    keys, target = numbers(n, seed=seed), some_ties(n, seed) if ties else some_order(n, seed)
+    torch.testing.assert_close(order_loss(keys + shift, target), order_loss(keys, target))
+    scaled = order_loss(8 * keys, target, temperature=8.0)
+    torch.testing.assert_close(scaled, order_loss(keys, target))
+
+
+@given(st.integers(0, 9), seeds, st.booleans())
+def test_it_does_not_matter_in_which_order_elements_come(n, seed, ties):
+    keys, target = numbers(n, seed=seed), some_ties(n, seed) if ties else some_order(n, seed)
+    other = some_order(n, seed + 1)
+    torch.testing.assert_close(order_loss(keys[other], target[other]), order_loss(keys, target))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        torch.tensor([3, 1, 2, 1]),
+        torch.tensor([3, 1, 2, 1], dtype=torch.uint8),
+        torch.tensor([0.3, -0.1, 0.0, -0.1]),
+        torch.tensor([0.3, -0.5, 0.0, -0.5], dtype=torch.float16),
+        torch.tensor([math.inf, -math.inf, 5.0, -math.inf]),
+    ],
+    ids=lambda target: str(target.dtype),
+)
+def test_targets_of_any_dtype_tell_nothing_but_an_order(target):
+    keys = numbers(4)
+    assert torch.equal(order_loss(keys, target), order_loss(keys, torch.tensor([2, 0, 1, 0])))
+
+
+def test_targets_may_be_true_or_false():
+    keys, target = numbers(6), torch.tensor([True, False, False, True, True, False])
+    assert torch.equal(order_loss(keys, target), order_loss(keys, target.long()))
+
+
+# Gradients.
+
+
+@given(st.integers(2, 9), seeds)
+def test_without_ties_the_loss_is_convex(n, seed):
+    start, end, target = numbers(n, seed=seed), numbers(n, seed=seed + 1), some_order(n, seed)
+    part = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
+    line = torch.lerp(start, end, part)
+    losses = order_loss(line, target.expand_as(line), reduction="none")
+    assert (losses.diff().diff() >= -1e-9).all()
+
+
+@given(st.integers(2, 9), seeds)
+def test_the_largest_target_is_drawn_up_and_the_smallest_down(n, seed):
+    keys, target = numbers(n, seed=seed).requires_grad_(), some_order(n, seed)
+    (gradient,) = torch.autograd.grad(order_loss(keys, target), keys)
+    assert gradient[target.argmax()] < 0 < gradient[target.argmin()]
+    torch.testing.assert_close(gradient.sum().item(), 0.0, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("distance", [1.0, 1e2, 1e6, 1e30])
+def test_a_wrong_order_never_loses_its_gradient(distance):
+    keys = torch.tensor([distance, 0.0], requires_grad=True)
+    order_loss(keys, torch.tensor([0, 1])).backward()
+    assert keys.grad is not None
+    assert keys.grad[0] > 0.5 > -0.5 > keys.grad[1]
+
+
+@pytest.mark.parametrize("n", [2, 5, 8, 9])
+def test_descending_the_gradient_finds_the_order(n):
+    keys, target = numbers(n), some_order(n, 1)
+    first = order_loss(keys, target).item()
+    for _ in range(200):
+        keys.requires_grad_()
+        (gradient,) = torch.autograd.grad(order_loss(keys, target, ties=False), keys)
+        keys = keys.detach() - 0.5 * gradient
+    assert order_loss(keys, target).item() < first
+    assert keys.argsort().tolist() == target.argsort().tolist()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 6])
+@pytest.mark.parametrize("ties", [False, True])
+def test_gradients_and_theirs(n, ties):
+    keys = numbers(2, n).requires_grad_()
+    target = (some_ties(n, 1) if ties else some_order(n, 1)).expand(2, n)
+
+    def losses(t: Tensor) -> Tensor:
+        return order_loss(t, target, ties=ties, reduction="none")
+
+    assert gradcheck(losses, keys)
+    assert gradgradcheck(losses, keys)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_torch_transforms_it(ties):
+    keys, target = numbers(3, 5), torch.stack([some_ties(5, seed) for seed in range(3)])
+    each = vmap(lambda k, t: order_loss(k, t, ties=ties))(keys, target)
+    torch.testing.assert_close(each, order_loss(keys, target, ties=ties, reduction="none"))
+    leaf = keys.clone().requires_grad_()
+    (want,) = torch.autograd.grad(order_loss(leaf, target, ties=ties, reduction="sum"), leaf)
+    got = vmap(grad(lambda k, t: order_loss(k, t, ties=ties)))(keys, target)
+    torch.testing.assert_close(got, want)
+
+
+def test_its_second_derivative_is_positive():
+    keys, target = numbers(6), some_order(6, 3)
+    hessian = jacrev(grad(lambda k: order_loss(k, target, ties=False)))(keys)
+    assert hessian.isfinite().all()
+    assert torch.linalg.eigvalsh(hessian).min() > -1e-9
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e3, 1e30])
+@pytest.mark.parametrize("ties", [False, True])
+def test_gradients_are_finite_at_any_scale(size, ties):
+    keys = (numbers(2, 7).float() * size).requires_grad_()
+    loss = order_loss(keys, torch.tensor([3, 1, 1, 0, 3, 2, 1]).expand(2, 7), ties=ties)
+    loss.backward()
+    assert loss.isfinite()
+    assert keys.grad is not None
+    assert keys.grad.isfinite().all()
+
+
+# Shapes and dtypes.
+
+
+def test_losses_are_reduced_as_asked():
+    keys, target = numbers(2, 3, 5), torch.randint(4, (2, 3, 5))
+    losses = order_loss(keys, target, reduction="none")
+    assert losses.shape == (2, 3)
+    for i, j in itertools.product(range(2), range(3)):
+        torch.testing.assert_close(losses[i, j], order_loss(keys[i, j], target[i, j]))
+    torch.testing.assert_close(order_loss(keys, target), losses.mean())
+    torch.testing.assert_close(order_loss(keys, target, reduction="sum"), losses.sum())
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 0), (3, 1)])
+def test_nothing_to_sort_costs_nothing(shape):
+    keys = torch.zeros(shape, requires_grad=True)
+    losses = order_loss(keys, torch.zeros(shape), reduction="none")
+    assert torch.equal(losses, torch.zeros(shape[:-1]))
+    losses.sum().backward()
+    assert keys.grad is not None
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_losses_keep_the_dtype_and_half_precision_is_computed_in_float32(dtype):
+    keys, target = (20 * numbers(2, 9)).to(dtype), torch.randint(5, (2, 9))
+    got = order_loss(keys, target, reduction="none")
+    assert got.dtype == dtype
+    wide = keys.to(torch.promote_types(dtype, torch.float32))
+    assert torch.equal(got, order_loss(wide, target, reduction="none").to(dtype))
+    torch.testing.assert_close(
+        got, order_loss(keys.double(), target, reduction="none").to(dtype), rtol=1e-2, atol=1e-3
+    )
+
+
+# Errors.
+
+KEYS = torch.zeros(2, 4)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: order_loss(KEYS, torch.zeros(4)),
+            ValueError,
+            r"target must have the shape of keys, \(2, 4\); got \(4,\)",
+        ),
+        (
+            lambda: order_loss(KEYS, [1, 2]),  # pyright: ignore
+            ValueError,
+            r"target must have the shape of keys, \(2, 4\); got list",
+        ),
+        (
+            lambda: order_loss(torch.tensor(1.0), torch.tensor(1.0)),
+            ValueError,
+            r"target must have the shape of keys, \(\); got \(\)",
+        ),
+        (lambda: order_loss(KEYS.long(), KEYS), TypeError, "keys must have a floating-point dtype"),
+        (
+            lambda: order_loss(KEYS, KEYS.to("meta")),
+            ValueError,
+            "keys, target must be on one device; got keys on cpu, target on meta",
+        ),
+        (
+            lambda: order_loss(KEYS, KEYS, reduction="max"),  # pyright: ignore
+            ValueError,
+            "reduction must be one of 'mean', 'sum', 'none'; got 'max'",
+        ),
+        (
+            lambda: order_loss(KEYS, KEYS, temperature=0.0),
+            ValueError,
+            r"temperature must be between 1e-30 and 1e\+30; got 0.0",
+        ),
+    ],
+)
+def test_bad_arguments_are_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
