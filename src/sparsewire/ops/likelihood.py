@@ -93,7 +93,7 @@ def _has_kernel(keys: Tensor) -> bool:
 
 
 def _by_kernel(keys: Tensor, goal: Tensor) -> Tensor:
-    from sparsewire.ops._triton.order_library import order_cuts
+    from sparsewire.ops._triton.likelihood_library import order_cuts
 
     *batch, n = keys.shape
     changes = (goal[..., 1:] != goal[..., :-1]).cumsum(-1)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsewire.ops._triton import orders
+from sparsewire.ops._triton import likelihood
 from sparsewire.ops._triton.library import last_pass, operator
 
 
@@ -40,7 +40,7 @@ def _slopes(keys: Tensor, groups: Tensor) -> Tensor:
 
 order_cuts = operator(
     "order_cuts(Tensor keys, Tensor groups) -> (Tensor, Tensor)",
-    orders.order_cuts,
+    likelihood.order_cuts,
     _fake,
     _gradient,
     _setup,
