@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparsewire._typing import Float
+from sparsewire.ops._precision import without_autocast
 
 
 def jitter(
@@ -32,6 +33,6 @@ def jitter(
     cos, sin = angle.cos(), angle.sin()
     first = torch.stack([cos * wide, shear - sin * tall, right], dim=-1)
     second = torch.stack([sin * wide, cos * tall, down], dim=-1)
-    grid = F.affine_grid(torch.stack([first, second], dim=-2), list(images.shape), False)
-    with torch.autocast(device.type, enabled=False):
+    with without_autocast(images):
+        grid = F.affine_grid(torch.stack([first, second], dim=-2), list(images.shape), False)
         return F.grid_sample(images, grid.to(images.dtype), align_corners=False)

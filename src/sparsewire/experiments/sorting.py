@@ -129,6 +129,8 @@ class Sorting(Experiment):
                 check_range(name, number, 1e-9 if name == "temperature" else 0.0, most)
         if self.split == "test" and self.until is not None:
             raise ValueError("until would choose by the test digits when to stop; use validation")
+        if self.dropout and self.network != "paper":
+            raise ValueError(f"dropout has a meaning with network paper only; got {self.network}")
         if self.mnist is not None and self.data != "mnist":
             raise ValueError(f"mnist is a folder for --data mnist; got {self.data}")
 
@@ -251,12 +253,11 @@ class SortingTrial(Trial):
         values = self.sets.values
         order = keys.argsort(dim=-1, stable=True)
         wrong = (values.gather(1, order) != values.sort(dim=-1).values).any(-1)
-        strictly = (order != _order(values)).any(-1)
-        places = order.argsort(dim=-1) == _order(values).argsort(dim=-1)
+        misplaced = order != _order(values)
         return {
             "error": wrong.float().mean().item(),
-            "strict": strictly.float().mean().item(),
-            "elements": 1 - places.float().mean().item(),
+            "strict": misplaced.any(-1).float().mean().item(),
+            "elements": misplaced.float().mean().item(),
         }
 
     def keys(self) -> Tensor:

@@ -97,6 +97,6 @@ class WideKeyNetwork(nn.Module):
 def _block(before: int, after: int) -> list[nn.Module]:
     parts: list[nn.Module] = []
     for number, inputs in enumerate((before, after, after)):
-        # What is before a normalisation needs no bias.
+        # The last has no bias, as in the paper: a normalisation follows.
         parts += [nn.Conv2d(inputs, after, 3, padding=1, bias=number < 2), nn.ReLU()]
     return [*parts, nn.BatchNorm2d(after), nn.MaxPool2d(2)]

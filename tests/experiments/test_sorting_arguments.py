@@ -1,0 +1,218 @@
+"""The arguments of the sorting experiment: what is filled in, refused, and what decides."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from sorts import LOSSES, METHODS, checked, of_every_method, of_every_pair
+
+from sparsewire.experiments.sorting import PRESETS, Loss, Sorting
+
+of_every_preset = pytest.mark.parametrize("preset", PRESETS)
+
+# What is filled in.
+
+
+def test_the_paper_s_numbers():
+    args = Sorting(preset="paper").resolved()
+    assert (args.method, args.loss, args.samples) == ("sampled", "steps", 16)
+    assert (args.lr, args.batch, args.temperature) == (5e-5, 64, 0.1)
+    assert (args.jitter, args.dropout, args.decay, args.cosine) == (0.0, 0.0, 0.0, False)
+    assert (args.size, args.places, args.network, args.sets) == (16, 3, "paper", 10_000)
+
+
+def test_our_numbers():
+    args = Sorting().resolved()
+    assert (args.method, args.loss, args.samples) == ("likelihood", "order", None)
+    assert (args.lr, args.temperature, args.jitter, args.cosine) == (1e-3, 1.0, 1.0, True)
+    assert (args.size, args.places, args.network) == (16, 3, "paper")
+
+
+@of_every_preset
+@of_every_method
+def test_nothing_is_left_open(method, preset):
+    sources: list[tuple[Any, int]] = [("mnist", 20_000), ("digits", 500)]
+    for data, steps in sources:
+        args = checked(Sorting(method=method, preset=preset, data=data))
+        open_ = [name for name, value in args.arguments().items() if value is None]
+        more = [] if method == "sampled" else ["samples"]
+        assert sorted(open_) == sorted(["until", "mnist", *more])
+        assert args.resolved() == args
+        assert args.steps == steps
+
+
+@pytest.mark.parametrize(
+    ("method", "ours", "papers"),
+    [
+        ("likelihood", "order", "order"),
+        ("exact", "permutation", "steps"),
+        ("sampled", "steps", "steps"),
+        *((method, "permutation", "permutation") for method in METHODS[3:]),
+    ],
+)
+def test_every_method_has_a_loss_of_its_own(method, ours, papers):
+    assert Sorting(method=method).resolved().loss == ours
+    assert Sorting(method=method, preset="paper").resolved().loss == papers
+
+
+@pytest.mark.parametrize(
+    ("methods", "temperature"),
+    [
+        (["likelihood", "neuralsort", "softsort", "sinkhorn"], 1.0),
+        (["exact", "sampled", "odd_even", "bitonic"], 0.1),
+    ],
+)
+def test_every_method_has_a_temperature_of_its_own(methods, temperature):
+    for method in methods:
+        assert Sorting(method=method).resolved().temperature == temperature
+        given = Sorting(method=method, temperature=0.25).resolved()
+        assert given.temperature == 0.25
+
+
+@pytest.mark.parametrize("size", [2, 5, 16])
+def test_as_many_vectors_are_drawn_as_there_are_numbers(size):
+    assert Sorting(method="sampled", size=size).resolved().samples == size
+    assert Sorting(method="sampled", size=size, samples=3).resolved().samples == 3
+
+
+@of_every_preset
+def test_what_is_given_stays(preset):
+    """Zeros and False too."""
+    given: dict[str, Any] = {
+        "steps": 7, "lr": 0.5, "size": 9, "places": 2, "method": "exact", "loss": "pixels",
+        "temperature": 0.5, "jitter": 0.0, "dropout": 0.0, "decay": 0.0, "cosine": False,
+        "sets": 11, "evaluate_every": 3, "network": "wide", "split": "validation",
+    }  # fmt: skip
+    other = {"jitter": 0.5, "dropout": 0.25, "decay": 0.125, "cosine": True}
+    for asked in (given, given | other | {"network": "paper"}):
+        resolved = Sorting(preset=preset, **asked).resolved()
+        assert {name: getattr(resolved, name) for name in asked} == asked
+
+
+@of_every_pair
+def test_methods_go_with_these_losses(method, loss):
+    assert checked(Sorting(method=method, loss=loss)).loss == loss
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("method", "loss"),
+    [(m, loss) for m in METHODS for loss in get_args(Loss) if loss not in LOSSES[m]],
+)
+def test_no_other_loss_goes_with_a_method(method, loss):
+    message = f"loss order belongs to method likelihood; got {loss} with {method}"
+    if loss == "steps" and method != "likelihood":
+        message = f"loss steps needs method exact or sampled; got {method}"
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        Sorting(method=method, loss=loss).resolved()
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"size": 1}, "size must be at least 2; got 1"),
+    ({"places": 0}, "places must be at least 1; got 0"),
+    ({"places": 7}, "places must be 1 to 6; got 7"),
+    ({"sets": 0}, "sets must be at least 1; got 0"),
+    ({"samples": 0, "method": "sampled"}, "samples must be at least 1; got 0"),
+    ({"temperature": 0.0}, "temperature must be between 1e-09 and 1e+06; got 0.0"),
+    ({"temperature": -1.0}, "temperature must be between 1e-09 and 1e+06; got -1.0"),
+    ({"jitter": -0.5}, "jitter must be between 0 and 10; got -0.5"),
+    ({"jitter": 11.0}, "jitter must be between 0 and 10; got 11.0"),
+    ({"dropout": 1.5}, "dropout must be between 0 and 1; got 1.5"),
+    ({"decay": 1.5}, "decay must be between 0 and 1; got 1.5"),
+    (
+        {"until": 0.1},
+        "until would choose by the test digits when to stop; use validation",
+    ),
+    ({"data": "digits", "mnist": Path("x")}, "mnist is a folder for --data mnist; got digits"),
+    ({"lr": 0.0}, "lr must be above 0; got 0.0"),
+    ({"batch": 0}, "batch must be at least 1; got 0"),
+    ({"samples": 3}, "samples has a meaning with method sampled only; got likelihood"),
+    (
+        {"samples": 3, "method": "exact"},
+        "samples has a meaning with method sampled only; got exact",
+    ),
+    *(
+        (
+            {"method": "bitonic", "size": size},
+            f"size must be a power of two for method bitonic; got {size}",
+        )
+        for size in (3, 6, 12)
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED, ids=[r[1] for r in REFUSED])
+def test_arguments_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        checked(Sorting(**options))
+
+
+def test_a_dropout_that_the_wide_network_has_no_place_for_is_refused():
+    with pytest.raises(ValueError, match=r"^dropout has a meaning with network paper only"):
+        checked(Sorting(network="wide", dropout=0.5))
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 16])
+def test_a_bitonic_network_sorts_powers_of_two(size):
+    assert checked(Sorting(method="bitonic", size=size)).size == size
+
+
+def test_validation_digits_may_say_when_to_stop():
+    assert checked(Sorting(split="validation", until=0.1)).until == 0.1
+
+
+# What decides.
+
+DECIDING: dict[str, tuple[Any, Any]] = {
+    "size": (16, 8), "places": (3, 4), "method": ("likelihood", "exact"),
+    "loss": ("order", "pixels"), "preset": ("ours", "paper"), "network": ("paper", "wide"),
+    "data": ("mnist", "digits"), "split": ("test", "validation"), "temperature": (1.0, 0.5),
+    "samples": (3, 4), "jitter": (0.25, 0.5), "dropout": (0.25, 0.5), "decay": (0.25, 0.5),
+    "cosine": (True, False), "sets": (10_000, 100),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DECIDING)
+def test_what_decides_changes_the_key(name):
+    args = Sorting(device="cpu").resolved()
+    other = next(value for value in DECIDING[name] if value != getattr(args, name))
+    assert dataclasses.replace(args, **{name: other}).key() != args.key()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"mnist": Path("elsewhere")}, {"quiet": True}, {"out": Path("x")}, {"seeds": (1, 2)}],
+    ids=str,
+)
+def test_bookkeeping_leaves_the_key(changes):
+    args = Sorting(device="cpu").resolved()
+    assert dataclasses.replace(args, **changes).key() == args.key()
+
+
+def test_every_argument_decides_or_is_bookkeeping():
+    own = set(Sorting.__annotations__) - {"name", "bookkeeping"}
+    assert own == {*DECIDING, "mnist"}
+    assert Sorting.bookkeeping & own == {"mnist"}
+
+
+def test_what_is_said_and_what_is_filled_in_have_one_key():
+    said = Sorting(method="likelihood", loss="order", lr=1e-3, jitter=1.0, temperature=1.0)
+    assert said.resolved().key() == Sorting().resolved().key()
+
+
+@pytest.mark.parametrize(
+    ("options", "label"),
+    [
+        ({}, "likelihood 16x3 ours"),
+        ({"preset": "paper"}, "sampled steps 16x3 paper"),
+        ({"preset": "paper", "size": 4, "places": 1}, "sampled steps 4x1 paper"),
+        ({"method": "neuralsort", "size": 5, "places": 4}, "neuralsort permutation 5x4 ours"),
+        ({"method": "odd_even", "loss": "pixels"}, "odd_even pixels 16x3 ours"),
+    ],
+)
+def test_labels(options, label):
+    assert Sorting(**options).resolved().label() == label
