@@ -11,7 +11,7 @@ over their sum: products of numbers from 0 to 1, with no exponential. The mixing
 c and d, and told by sums of these weights; buckets of two are cut by one number each. Everything is
 done for whole levels at once, on arrays of windows.
 
-The reference is the product of matrices in `sparsewire.ops.quicksort`.
+The reference is the product of matrices in `sparsewire.ops._soft_order`.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,218 @@
+"""Keys in order, and how values are mixed by the doubt about it: behind `sparsewire.ops.quicksort`.
+
+The specification are the matrices of each level of cuts, applied one after the other; plain numbers
+on the CPU go through `sparsewire.ops._mixing`.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sparsewire.ops._checks import check_choice, check_count, check_floating, check_range
+from sparsewire.ops._mixing import Mix, four_weights, pair_weights
+from sparsewire.ops._precision import without_autocast
+from sparsewire.ops.halves import FAR, SQUASHES, Squash, half, log_odds
+
+
+class _Cuts(NamedTuple):
+    """How sorted elements are mixed by the cuts of one level.
+
+    Buckets have `size` places; the `width` places around the middle of each are mixed by a matrix,
+    of which each row is a place and each column an element.
+    """
+
+    size: int
+    width: int
+    matrix: Tensor  # (*b, buckets, width, width)
+
+
+class SoftOrder:
+    """Keys in order, and how doubtful their order is.
+
+    Args:
+        keys: The last dimension is sorted.
+        descending: Whether the largest come first.
+        temperature: As in `sparsewire.ops.quicksort`.
+        squash: The same.
+        reach: The same.
+    """
+
+    def __init__(
+        self,
+        keys: Tensor,
+        descending: bool,
+        temperature: float | Tensor | None,
+        squash: Squash,
+        reach: int,
+    ) -> None:
+        self.reach = check_count("reach", reach, least=1)
+        self.squash: Squash = check_choice("squash", squash, SQUASHES)
+        self.wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
+        found, self.index = self.wide.sort(dim=-1, descending=descending, stable=True)
+        self.inorder = -found if descending else found
+        n = keys.shape[-1]
+        # What is not finite is at the ends. Only here the host may look, without waiting.
+        ends = self.inorder[..., :1], self.inorder[..., -1:]
+        self.eager = _eager_on_cpu(keys)
+        self.finite = self.eager and all(bool(end.isfinite().all()) for end in ends)
+        heat = _temperature(self.inorder, temperature, self.finite)
+        exact = not isinstance(temperature, Tensor) and temperature == 0
+        self.sure = exact or n < 2
+        self.full = 2 ** math.ceil(math.log2(n)) if n > 1 else n
+        self.gaps = self.inorder
+        if not self.sure:
+            # What is not a number is where torch puts it: the largest of all.
+            end = -torch.inf if descending else torch.inf
+            known = self.inorder
+            known = known if self.finite else torch.where(known.isnan(), end, known)
+            self.gaps = _gaps(known, heat, self.full, self.finite)
+
+    def sorted(self, values: Tensor) -> Tensor:
+        """Mix values that stand in the hard order, (*b, n)."""
+        return self._mixed_numbers(values, back=False)
+
+    def unsorted(self, places: Tensor) -> Tensor:
+        """Of values for places return what is expected for each element, both in order."""
+        return self._mixed_numbers(places, back=True)
+
+    def mixed(self, values: Tensor, back: bool = False) -> Tensor:
+        """Mix values with a last dimension of features, (*b, n, f)."""
+        if self.sure:
+            return values
+        n = values.shape[-2]
+        values = F.pad(values, (0, 0, 0, self.full - n)) if self.full > n else values
+        with without_autocast(values):
+            levels = _cuts(self.gaps, self.squash, self.reach)
+            for cuts in reversed(levels) if back else levels:
+                values = _mix(values, cuts, back)
+        return values.narrow(-2, 0, n)
+
+    def nothing(self) -> Tensor:
+        """Zeros that hang on the keys: a result without doubt can be differentiated too."""
+        return finite_part(self.wide) * 0
+
+    def scattered(self, inorder: Tensor) -> Tensor:
+        """Bring what stands in order to where the elements were."""
+        return torch.empty_like(inorder).scatter(-1, self.index, inorder)
+
+    def _mixed_numbers(self, values: Tensor, back: bool) -> Tensor:
+        if self.sure:
+            return values
+        if self.reach != 2 or not self.eager:
+            return self.mixed(values.unsqueeze(-1), back).squeeze(-1)
+        n = values.shape[-1]
+        values = F.pad(values, (0, self.full - n)) if self.full > n else values
+        pairs, fours = pair_weights(self.gaps, self.squash), four_weights(self.gaps, self.squash)
+        return Mix.apply(values, pairs, back, *fours)[..., :n]  # pyright: ignore
+
+
+def _gaps(inorder: Tensor, heat: Tensor, full: int, finite: bool) -> Tensor:
+    """Distances of neighbours in order, over the temperature: (*b, full - 1).
+
+    What is filled up to a power of two is far above the last, and equal; so are infinite keys.
+    """
+    gaps = (inorder[..., 1:] - inorder[..., :-1]) / heat
+    if not finite:
+        gaps = gaps.nan_to_num(nan=0.0, posinf=10 * FAR)
+    missing = full - inorder.shape[-1]
+    if not missing:
+        return gaps
+    far = gaps.new_full((*gaps.shape[:-1], 1), 10 * FAR)
+    return F.pad(torch.cat([gaps, far], dim=-1), (0, missing - 1))
+
+
+def _cuts(gaps: Tensor, squash: Squash, reach: int) -> list[_Cuts]:
+    """Return all levels for the gaps of sorted keys, that of the largest buckets first.
+
+    A level of buckets up to twice the reach mixes whole buckets; in larger ones all cuts are alike,
+    and computed together.
+    """
+    full = gaps.shape[-1] + 1
+    levels = []
+    size = 2
+    while size <= min(full, 2 * reach):
+        matrix = _matrix(_windows(gaps, 0, size, size), squash)
+        levels.append(_Cuts(size, size, matrix))
+        size *= 2
+    if size <= full:
+        apart, width = size // 2, 2 * reach
+        matrix = _matrix(_windows(gaps, apart - reach, width, apart), squash)
+        while size <= full:
+            # Cuts are at odd multiples of half the size.
+            step = size // (2 * apart)
+            levels.append(_Cuts(size, width, matrix[..., step - 1 :: 2 * step, :, :]))
+            size *= 2
+    return levels[::-1]
+
+
+def _windows(gaps: Tensor, start: int, width: int, apart: int) -> Tensor:
+    """The gaps within windows of sorted keys: (*b, windows, width - 1)."""
+    count = (gaps.shape[-1] + 1 - start - width) // apart + 1
+    last = (count - 1) * apart + 1
+    columns = [gaps[..., start + i : start + i + last : apart] for i in range(width - 1)]
+    return torch.stack(columns, dim=-1)
+
+
+def _matrix(gaps: Tensor, squash: Squash) -> Tensor:
+    """The half-permutations of windows of sorted keys around their middle, from their gaps."""
+    middle = gaps.shape[-1] // 2
+    pivot = gaps[..., middle : middle + 1] / 2  # from the middle of this gap
+    above = torch.cat([pivot, gaps[..., middle + 1 :]], dim=-1).cumsum(-1)
+    below = torch.cat([gaps[..., :middle], pivot], dim=-1).flip(-1).cumsum(-1).flip(-1)
+    return half(log_odds(torch.cat([-below, above], dim=-1), squash), middle + 1)
+
+
+def _temperature(inorder: Tensor, temperature: float | Tensor | None, finite: bool) -> Tensor:
+    """The temperature of each row, (*b, 1), or of all."""
+    if isinstance(temperature, Tensor):
+        check_floating("temperature", temperature)
+        return temperature.to(inorder).unsqueeze(-1) if temperature.dim() else temperature
+    if temperature is not None:
+        check_range("temperature", temperature, 0.0, math.inf)
+        return inorder.new_tensor(temperature)
+    with torch.no_grad():
+        n = inorder.shape[-1]
+        away = (inorder - inorder[..., (n - 1) // 2 : (n + 1) // 2]).abs()
+        # Divided first: the sum of large ones may be too large.
+        if finite:
+            mean = (away / n).sum(-1, keepdim=True)
+        else:
+            away = torch.where(away.isfinite(), away, 0.0)
+            there = inorder.isfinite().sum(-1, keepdim=True)
+            mean = (away / there.clamp(min=1)).sum(-1, keepdim=True)
+        heat = mean * (4 / max(n, 1))
+        return torch.where((heat > 0) & heat.isfinite(), heat, 1.0)
+
+
+def _mix(values: Tensor, cuts: _Cuts, back: bool) -> Tensor:
+    buckets = values.unflatten(-2, (-1, cuts.size))
+    start = (cuts.size - cuts.width) // 2
+    matrix = (cuts.matrix.transpose(-1, -2) if back else cuts.matrix).to(values.dtype)
+    window = buckets.narrow(-2, start, cuts.width)
+    if values.shape[-1] == 1:
+        # Many small products of a matrix and a vector: faster one number at a time.
+        mixed = (matrix * window.transpose(-1, -2)).sum(-1, keepdim=True)
+    else:
+        mixed = matrix @ window
+    if start:
+        first, last = buckets.narrow(-2, 0, start), buckets.narrow(-2, cuts.size - start, start)
+        mixed = torch.cat([first, mixed, last], dim=-2)
+    return mixed.flatten(-3, -2)
+
+
+def _eager_on_cpu(keys: Tensor) -> bool:
+    """Whether numbers are mixed without matrices, by a gradient of our own.
+
+    That is many small operations, and none of torch's transforms looks into it.
+    """
+    plain = type(keys) in (Tensor, torch.nn.Parameter) and keys.device.type == "cpu"
+    transformed = torch._C._are_functorch_transforms_active()
+    return plain and not torch.compiler.is_compiling() and not transformed
+
+
+def finite_part(x: Tensor) -> Tensor:
+    """Replace what is infinite: it is put in its place later, and must not spoil others."""
+    return torch.where(x.isfinite(), x, 0.0)
