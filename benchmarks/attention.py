@@ -2,6 +2,7 @@
 
 python benchmarks/attention.py --out results          all of it, for a GPU
 python benchmarks/attention.py --only main speed      parts of it
+python benchmarks/attention.py --at-once 3            three seeds share the GPU; never for speed
 """
 
 import sys
@@ -13,7 +14,7 @@ SHORT = "--split validation --steps 6000 --seeds 0"
 PARTS = {
     "main": [*LOOKS, "--model convnet"],
     "baselines": ["--model transformer", "--model reinforce"],
-    "paper": ["--preset paper --model convnet", *(f"--preset paper {look}" for look in LOOKS)],
+    "paper": [f"--preset paper {look}" for look in LOOKS],
     # Time of a step, side by side.
     "speed": [
         f"--preset paper {model} --steps 1000 --evaluate-every 250 --split validation"
@@ -34,17 +35,19 @@ PARTS = {
             "--zoom 0.0",
             "--source-rate 1.0 --frame-rate 1.0",
             "--scale 0.1 --region 20",
+            "--width 64",
+            "--glimpses 8 --width 32",
         )
     ],
     # Where a plain network suffers: as much time for each, and the ConvNet at two resolutions.
     "large": [
         f"--canvas 400 {how}"
         for how in (
-            "",
-            "--model convnet --steps 30000",
-            "--model convnet --reduce 1 --steps 3000 --evaluate-every 500",
-            "--model transformer",
-            "--model reinforce",
+            "--steps 12000 --evaluate-every 2000",
+            "--model convnet --steps 20000 --evaluate-every 4000",
+            "--model convnet --reduce 1 --steps 4000 --evaluate-every 1000 --seeds 0",
+            "--model transformer --steps 12000 --evaluate-every 2000 --seeds 0",
+            "--model reinforce --steps 12000 --evaluate-every 2000 --seeds 0",
         )
     ],
 }

@@ -1,10 +1,14 @@
 """What the scripts of the experiments share: parts of a page's runs, by name, made one by one."""
 
 import argparse
+import multiprocessing
+import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sparsewire.cli import main as sparsewire
+from sparsewire.training.runs import AT_ONCE_VARIABLE
 
 
 def run_parts(
@@ -26,11 +30,51 @@ def run_parts(
     )
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the records")
     parser.add_argument("--only", nargs="+", choices=parts, default=list(parts), help="the parts")
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=1,
+        help="seeds that are trained at once, which share the device; records say so. On a GPU it "
+        "pays with CUDA's multi-process service only (nvidia-cuda-mps-control -d)",
+    )
     args = parser.parse_args()
-    for part in args.only:
-        for words in parts[part]:
-            given = [*words.split(), *more(words), "--out", str(args.out)]
-            quiet = ["--no-tensorboard", "--no-figures", "--resume"]
-            if status := sparsewire([experiment, *given, *quiet]):
-                return status
-    return 0
+    quiet = ["--no-tensorboard", "--no-figures", "--resume", "--out", str(args.out)]
+    commands = [
+        [experiment, *words.split(), *more(words), *quiet]
+        for part in args.only
+        for words in parts[part]
+    ]
+    if args.at_once == 1:
+        return next(filter(None, map(sparsewire, commands)), 0)
+    return _at_once(args.at_once, [one for words in commands for one in by_seed(words)])
+
+
+def by_seed(words: Sequence[str]) -> list[list[str]]:
+    """Return a command for each of its seeds.
+
+    Examples:
+        >>> by_seed(["identity", "--seeds", "0", "1", "--quiet"])
+        [['identity', '--quiet', '--seeds', '0'], ['identity', '--quiet', '--seeds', '1']]
+    """
+    if "--seeds" not in words:
+        return [list(words)]
+    start = words.index("--seeds")
+    end = start + 1
+    while end < len(words) and words[end].isdigit():
+        end += 1
+    rest = [*words[:start], *words[end:]]
+    return [[*rest, "--seeds", seed] for seed in words[start + 1 : end]]
+
+
+def _at_once(count: int, commands: Sequence[Sequence[str]]) -> int:
+    os.environ[AT_ONCE_VARIABLE] = str(count)
+    started = multiprocessing.get_context("spawn")
+    with started.Pool(count) as pool:
+        return max(pool.imap(_quietly, commands), default=0)
+
+
+def _quietly(words: Sequence[str]) -> int:
+    """Make one run; bars of several would write over each other."""
+    status = sparsewire([*words, "--quiet"])
+    print(f"exit status {status}: {shlex.join(words)}", flush=True)
+    return status

@@ -66,7 +66,7 @@ def test_what_is_given_stays():
         ({}, 100, 32, 1),
         ({"glimpses": 8}, 100, 12, 1),
         ({"canvas": 60}, 60, 32, 1),
-        ({"canvas": 400}, 400, 32, 4),
+        ({"canvas": 400}, 400, 32, 2),
         ({"data": "digits"}, 60, 12, 2),
         ({"data": "digits", "canvas": 100}, 100, 12, 3),
     ],
@@ -74,6 +74,13 @@ def test_what_is_given_stays():
 def test_sizes_follow_from_data_and_canvas(given, canvas, size, reduce):
     resolved = Attention(**given).resolved()
     assert (resolved.canvas, resolved.size, resolved.reduce) == (canvas, size, reduce)
+
+
+@pytest.mark.parametrize(
+    ("given", "width"), [({}, 32), ({"glimpses": 8}, 64), ({"glimpses": 8, "width": 5}, 5)]
+)
+def test_the_head_is_wider_for_several_glimpses(given, width):
+    assert Attention(**given).resolved().width == width
 
 
 @pytest.mark.parametrize("canvas", [None, 60, 100])
@@ -120,7 +127,7 @@ def test_bookkeeping_leaves_the_key(name):
 DECIDING: dict[str, tuple[Any, Any]] = {
     "model": ("glimpse", "reinforce"), "preset": ("ours", "paper"), "glimpses": (1, 2),
     "size": (32, 7), "data": ("mnist", "digits"), "canvas": (100, 60), "reduce": (1, 2),
-    "split": ("test", "validation"), "head": ("mlp", "conv"), "dropout": (0.125, 0.25),
+    "split": ("test", "validation"), "head": ("mlp", "conv"), "width": (32, 7), "dropout": (0.125, 0.25),
     "frame": ("box", "affine"), "squash": ("corners", "points"), "cover": (0.8, 0.5),
     "spread": (0.0, 0.5), "local_samples": (32, 1), "global_samples": (16, 1), "region": (3, 4),
     "scale": (0.75, 0.5), "floor": (0.75, 0.5), "settle": (0.125, 0.25), "straight": (0.125, 0.25),

@@ -10,6 +10,7 @@ from sparsewire.figures.attention_table import (
     VALIDATION_BEGIN,
     VALIDATION_END,
     attention_table,
+    speed_table,
     validation_table,
 )
 from sparsewire.figures.tables import BEGIN, END, write_table
@@ -41,6 +42,35 @@ def test_a_row_by_hand() -> None:
         "| 100 | 1 glimpse of 32 × 32 | 1,024 of 10,000 (10.2 %) | conv | 32,800 × 128, 45 s | 2 | "
         "0.90 ± 0.14 | 1.00 ± 0.00 | 2.00 ± 0.00 | 0.90 ± 0.14 | 1.5 | 1.50 | 0.85 % |"
     )
+
+
+def test_a_step_that_shared_its_device_is_marked() -> None:
+    runs = [
+        make_attention([0.9], seed=s, other={"step_ms": 2.0, "at_once": 3}, width=64)
+        for s in (0, 1)
+    ]
+    (row,) = rows(attention_table(runs))
+    assert (row[3], row[-3]) == ("conv 64", "2, 3 at once")
+
+
+def test_steps_are_timed_beside_the_plain_network() -> None:
+    runs = [
+        make_attention([0.9], key=f"{model}{preset}", seed=seed, model=model, preset=preset,
+                       split="validation", other={"step_ms": ms + seed})
+        for model, preset, ms in (
+            ("glimpse", "paper", 2.0), ("convnet", "paper", 1.0), ("glimpse", "ours", 9.0)
+        )
+        for seed in (0, 1)
+    ]  # fmt: skip
+    assert rows(speed_table(runs)) == [
+        ["plain ConvNet, paper's settings", "2", "1.5", "1.00 ×"],
+        ["1 glimpse of 32 × 32, paper's settings", "2", "2.5", "1.67 ×"],
+    ]
+    (searched,) = rows(validation_table(runs))
+    assert searched[0] == "1 glimpse of 32 × 32"
+    alone = [run for run in runs if run["arguments"]["model"] == "glimpse"]
+    assert rows(speed_table(alone))[0][-1] == "–"
+    assert speed_table([]) == "No run is recorded yet.\n"
 
 
 def test_a_row_with_little_known() -> None:

@@ -64,7 +64,10 @@ def test_convolutions_are_drawn_after_he_et_al():
 
 
 def pointed_slowly(find: Finder, image: Tensor) -> list[list[float]]:
-    """Of one image, cell by cell: centre and logarithm of the growth of each glimpse."""
+    """Of one image, cell by cell: centre and logarithm of the growth of each glimpse.
+
+    The way from where it points to a centre is told in boxes.
+    """
     found = find.features(image.unsqueeze(0))[0].tolist()
     channels, rows, cols = range(len(found)), range(len(found[0])), range(len(found[0][0]))
     weights = find.scores.weight.flatten().tolist()
@@ -89,7 +92,10 @@ def pointed_slowly(find: Finder, image: Tensor) -> list[list[float]]:
     answers = []
     for g in range(find.glimpses):
         one = told[g * each : (g + 1) * each]
-        answers.append([down / total + one[0], right / total + one[1], *one[2:]])
+        sides = [1.0, 1.0] if find.cover is None else [find.cover * math.exp(n) for n in one[2:]]
+        answers.append(
+            [down / total + one[0] * sides[0], right / total + one[1] * sides[1], *one[2:]]
+        )
     return answers
 
 
@@ -180,8 +186,19 @@ def test_each_glimpse_has_a_box_of_its_own():
     got = told_always(numbers, 2, cover=0.5)(torch.rand(3, 1, 40, 40)).view(3, 2, 2, 2)
     told = torch.tensor(numbers).view(2, 2, 2)
     centres, halves = got.mean(2), (got[:, :, 1] - got[:, :, 0]) / 2
-    torch.testing.assert_close(centres, told[:, 0].expand(3, 2, 2))
+    away = told[:, 0] * 0.5 * told[:, 1].exp()
+    torch.testing.assert_close(centres, away.expand(3, 2, 2))
     torch.testing.assert_close(0.25 + halves, (0.25 * told[:, 1].exp()).expand(3, 2, 2))
+
+
+def test_a_box_that_becomes_small_comes_back_to_the_thing():
+    away = [0.5, -0.5, 0.0, 0.0]
+    far, near = (
+        told_always([*away[:2], size, size], cover=0.8)(torch.rand(1, 1, 40, 40)).view(2, 2).mean(0)
+        for size in (0.0, -2.0)
+    )
+    torch.testing.assert_close(far, torch.tensor([0.4, -0.4]))
+    torch.testing.assert_close(near, far * math.exp(-2))
 
 
 def test_without_a_cover_it_tells_places_alone():

@@ -74,6 +74,14 @@ def test_convolutions_come_before_them_with_glimpses_as_channels(shape):
     torch.testing.assert_close(head(x), last(normal(first(y.flatten(1)), 4).relu()))
 
 
+@pytest.mark.parametrize("width", [1, 5])
+def test_convolutions_are_as_wide_as_asked(width):
+    head = make_head((2, 1, 8, 8), 5, 20, "conv", 0.0, width)
+    widths = [m.out_channels for m in layers_of(head, nn.Conv2d)]
+    assert widths == [width, width, 2 * width, 2 * width]
+    assert head(torch.rand(3, 2, 1, 8, 8)).shape == (3, 5)
+
+
 def test_convolutions_see_glimpses_as_bright_as_each_other():
     """In training, when all layers are normalised: light and shade of a batch change nothing."""
     head = make_head((2, 1, 8, 8), 5, 20, "conv", 0.0).double()
@@ -114,6 +122,7 @@ def test_hidden_numbers_are_dropped_in_training_alone():
         (((1, 1, 8, 8), 10, 8, "both", 0.0), "head must be one of 'mlp', 'conv'; got 'both'"),
         (((1, 1, 8, 8), 10, 8, "mlp", 1.5), "dropout must be between 0 and 1; got 1.5"),
         (((1, 1, 8, 8), 10, 8, "mlp", -0.5), "dropout must be between 0 and 1; got -0.5"),
+        (((1, 1, 8, 8), 10, 8, "conv", 0.5, 0), "width must be at least 1; got 0"),
     ],
 )
 def test_heads_that_cannot_be_are_refused(given, message):

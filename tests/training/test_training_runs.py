@@ -13,7 +13,7 @@ from toy import Toy, ToyTrial, assert_identical, finished, full_disk, without_ti
 
 from sparsewire.training import records
 from sparsewire.training.checkpoints import Checkpoints, read_checkpoint
-from sparsewire.training.runs import make_fabric, record_path, run_all, run_folder, summary
+from sparsewire.training.runs import AT_ONCE_VARIABLE, make_fabric, record_path, run_all, run_folder, summary
 
 WORDS = ["--steps", "12", "--out", "a folder"]
 
@@ -30,6 +30,15 @@ def lines_of(experiment: Toy) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def test_a_record_says_how_many_runs_shared_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(AT_ONCE_VARIABLE, "3")
+    toy = Toy(out=tmp_path, quiet=True)
+    assert run(toy) == 0
+    assert {record["at_once"] for record in lines_of(toy)} == {3}
+
+
 def test_a_run_leaves_a_record_with_all_that_is_to_know(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -41,7 +50,7 @@ def test_a_run_leaves_a_record_with_all_that_is_to_know(
     assert record["arguments"] == toy.resolved().arguments()
     assert record["key"] == toy.resolved().key()
     assert (record["seed"], record["status"], record["problem"]) == (3, "finished", None)
-    assert (record["steps"], record["processes"]) == (12, 1)
+    assert (record["steps"], record["processes"], record["at_once"]) == (12, 1, 1)
     assert record["commit"]
     assert record["device"]
     assert record["date"].startswith("20")

@@ -114,7 +114,7 @@ class Attention(Experiment):
     60 for the small digits."""
     reduce: int | None = None
     """The network that chooses (and the convnet) sees the canvas reduced by this factor; None takes
-    1, for the canvas of 400 and the small digits such that 100 and 30 pixels are left."""
+    1, for the canvas of 400 and the small digits such that 200 and 30 pixels are left."""
     split: Literal["test", "validation"] = "test"
     """test: train on all training digits and measure on test digits; validation: train without
     10,000 of the training digits and measure on those, to compare settings."""
@@ -122,6 +122,9 @@ class Attention(Experiment):
     """What classifies glimpses: mlp, two layers as in the paper; conv, four convolutions before."""
     dropout: float | None = None
     """Share of the head's hidden layer that is dropped in training."""
+    width: int | None = None
+    """Channels of the conv head's first two convolutions, half of those after; None takes 32 for
+    one glimpse, and 64 for more."""
     frame: Frame = "box"
     """What the network tells of a glimpse: a box, an affine frame or a quadrangle."""
     squash: Squash | None = None
@@ -178,7 +181,7 @@ class Attention(Experiment):
         super().check()
         check_count("glimpses", self.glimpses, least=1)
         samples = "local_samples", "global_samples"
-        for name in ("size", "canvas", "reduce", "region", *samples):
+        for name in ("size", "canvas", "reduce", "width", "region", *samples):
             if (count := getattr(self, name)) is not None:
                 check_count(name, count, least=0 if name in samples else 1)
         if self.cover is not None:
@@ -208,7 +211,7 @@ class Attention(Experiment):
             "glimpses": ("glimpse", "reinforce"),
             "deviation": ("reinforce",),
             **dict.fromkeys(
-                ("size", "head", "dropout", "source", "source_rate", "frame_rate"),
+                ("size", "head", "width", "dropout", "source", "source_rate", "frame_rate"),
                 ("glimpse", "transformer", "reinforce"),
             ),
             "cover": ("glimpse", "transformer"),
@@ -232,7 +235,7 @@ class Attention(Experiment):
     def resolved(self) -> "Attention":
         """Fill in the numbers of the preset."""
         canvas = self.canvas or (60 if self.data == "digits" else 100)
-        shown, near, far = (30, 12, 4) if self.data == "digits" else (100, 32, 16)
+        shown, near, far = (30, 12, 4) if self.data == "digits" else (200, 32, 16)
         steps = _DIGITS_STEPS
         if self.data == "mnist":
             paper = math.ceil(EPOCHS * 60_000 / self.batch)
@@ -257,6 +260,7 @@ class Attention(Experiment):
             **filled,
             canvas=canvas,
             size=size,
+            width=self.width or (32 if self.glimpses == 1 else 64),
             local_samples=near if self.local_samples is None else self.local_samples,
             global_samples=far if self.global_samples is None else self.global_samples,
             reduce=self.reduce or max(1, canvas // shown),
@@ -433,7 +437,11 @@ def make_model(args: Attention) -> nn.Module:
 
     if args.model == "convnet":
         return source(10)
-    head: dict[str, Any] = {"head": args.head, "dropout": args.dropout or 0.0}
+    head: dict[str, Any] = {
+        "head": args.head,
+        "dropout": args.dropout or 0.0,
+        "width": args.width or 32,
+    }
     if args.model == "reinforce":
         head |= {"deviation": args.deviation, "squash": args.source != "finder"}
         chosen = source(2 * args.glimpses, cover=None)

@@ -1,4 +1,4 @@
-"""Records → the two tables of the attention experiment: results, and how settings were found."""
+"""Records → the tables of the attention experiment: results, how settings were found, speed."""
 
 import math
 from collections.abc import Sequence
@@ -12,6 +12,8 @@ from sparsewire.training.records import spread_of
 
 VALIDATION_BEGIN = "<!-- validation table: begin -->"
 VALIDATION_END = "<!-- validation table: end -->"
+SPEED_BEGIN = "<!-- speed table: begin -->"
+SPEED_END = "<!-- speed table: end -->"
 
 # Percent, by the number of glimpses and their size, on canvases of 100 × 100.
 PAPER = {(1, 32): "0.85 %", (8, 12): "1.01 %"}
@@ -46,6 +48,7 @@ _VALIDATION_HEAD = (
     "seeds",
     *_ERRORS.values(),
 )
+_SPEED_HEAD = ("model", "seeds", "ms per step", "beside the plain ConvNet")
 
 
 def attention_table(records: Sequence[Record]) -> str:
@@ -55,24 +58,44 @@ def attention_table(records: Sequence[Record]) -> str:
     times are means over them, the memory is the most that any took.
     """
     found = _of(records, "test")
-    told = ("canvas", "data", "head", "steps", "batch")
+    told = ("canvas", "data", "head", "width", "steps", "batch")
     return _table(_HEAD, [_row(*pair) for pair in zip(found, names(found, told), strict=True)])
 
 
 def validation_table(records: Sequence[Record]) -> str:
-    """Return the table of the runs that were measured on the validation set."""
-    found = _of(records, "validation")
-    told = ("head", *_TRIED, "steps", "batch")
+    """Return the table of the runs that were measured on the validation set.
+
+    The paper's settings are not searched; those runs are for `speed_table`.
+    """
+    found = [g for g in _of(records, "validation") if g.setting["preset"] != "paper"]
+    told = ("head", "width", *_TRIED, "steps", "batch")
     rows = [_validation_row(*pair) for pair in zip(found, names(found, told), strict=True)]
     return _table(_VALIDATION_HEAD, rows)
 
 
+def speed_table(records: Sequence[Record]) -> str:
+    """Return the times of a step with the paper's settings, beside the plain network's."""
+    found = [g for g in _of(records, "validation") if g.setting["preset"] == "paper"]
+    paces = [_pace(finished(group)) for group in found]
+    plain = [p for g, p in zip(found, paces, strict=True) if g.setting["model"] == "convnet"]
+    rows = [
+        (name, seeds(group), f"{pace:.3g}", f"{pace / plain[0]:.2f} ×" if plain else _NONE)
+        for group, name, pace in zip(found, names(found), paces, strict=True)
+    ]
+    return _table(_SPEED_HEAD, rows)
+
+
 def fill_attention(page: str, records: Sequence[Record]) -> str:
-    """Return a page with the table of results, and with the other if it has marks for it."""
+    """Return a page with the table of results, and with the others if it has marks for them."""
     page = fill(page, attention_table(records))
-    if VALIDATION_BEGIN not in page and VALIDATION_END not in page:
-        return page
-    return fill(page, validation_table(records), VALIDATION_BEGIN, VALIDATION_END)
+    more = {
+        (VALIDATION_BEGIN, VALIDATION_END): validation_table,
+        (SPEED_BEGIN, SPEED_END): speed_table,
+    }
+    for marks, table in more.items():
+        if any(mark in page for mark in marks):
+            page = fill(page, table(records), *marks)
+    return page
 
 
 def _of(records: Sequence[Record], split: str) -> list[Group]:
@@ -94,7 +117,7 @@ def _row(group: Group, name: str) -> tuple[str, ...]:
         f"{_steps(setting)}, {_time([run['seconds'] for run in runs])}",
         seeds(group),
         *_errors(runs),
-        _mean([run.get("step_ms") for run in runs]),
+        _step(runs),
         f"{max(memory) / 2**30:.2f}" if memory else _NONE,
         _paper(setting),
     )
@@ -120,7 +143,10 @@ def _reads(setting: dict[str, Any]) -> str:
 
 
 def _head(setting: dict[str, Any]) -> str:
-    return _NONE if setting["model"] == "convnet" else str(setting["head"])
+    if setting["model"] == "convnet":
+        return _NONE
+    wide = f" {setting['width']}" if setting["head"] == "conv" and "width" in setting else ""
+    return f"{setting['head']}{wide}"
 
 
 def _steps(setting: dict[str, Any]) -> str:
@@ -139,9 +165,17 @@ def _percent(shares: Sequence[float | None]) -> str:
     return mean if spread.seeds == 1 else f"{mean} ± {100 * spread.deviation:.2f}"
 
 
-def _mean(numbers: Sequence[float | None]) -> str:
-    spread = spread_of(number for number in numbers if number is not None)
-    return f"{spread.mean:.3g}" if math.isfinite(spread.mean) else _NONE
+def _pace(runs: Sequence[Record]) -> float:
+    """Mean milliseconds of a step."""
+    return spread_of(run["step_ms"] for run in runs if run.get("step_ms") is not None).mean
+
+
+def _step(runs: Sequence[Record]) -> str:
+    pace = _pace(runs)
+    if not math.isfinite(pace):
+        return _NONE
+    shared = max(run.get("at_once", 1) for run in runs)
+    return f"{pace:.3g}" + (f", {shared} at once" if shared > 1 else "")
 
 
 def _time(seconds: Sequence[float]) -> str:

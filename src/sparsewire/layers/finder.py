@@ -13,7 +13,7 @@ class Finder(nn.Module):
 
     Every cell of what the convolutions found gets a score, and counts by the softmax of the scores.
     The mean place of the cells is where glimpses go; their mean features tell how large each is,
-    and how far it lies from there. What finds a thing in one place thus finds it everywhere, in
+    and by what part of its size it lies beside. What finds a thing in one place thus finds it everywhere, in
     images of any size, and no wish that all images share can move all boxes at once: scores
     count only beside each other.
 
@@ -64,9 +64,11 @@ class Finder(nn.Module):
             mean = (share * found.flatten(2)).sum(-1)
             # Divided, so that a step of Adam moves weights and bias alike.
             told = self.boxes(self.norm(mean) / WIDTH**0.5).unflatten(-1, (self.glimpses, -1))
-            centre = pointed.unsqueeze(1) + told[..., :2]
+            pointed = pointed.unsqueeze(1)
             if self.cover is None:
-                return centre.flatten(1)
+                return (pointed + told).flatten(1)
+            # In boxes: one that becomes small comes closer, however far it went while it was large.
+            centre = pointed + told[..., :2] * self.cover * torch.exp(told[..., 2:])
             growth = self.cover / 2 * torch.expm1(told[..., 2:])
             return torch.cat([centre - growth, centre + growth], dim=-1).flatten(1)
 

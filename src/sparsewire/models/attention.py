@@ -29,6 +29,7 @@ class GlimpseClassifier(nn.Module):
         head: `"mlp"`, the paper's, or `"conv"`: four convolutions before the two layers, all
             normalised.
         dropout: Share of the hidden layer that is dropped in training.
+        width: Channels of the first two convolutions; the others have twice as many.
 
     Examples:
         >>> model = GlimpseClassifier(Glimpse(image=(1, 28, 28), size=6, glimpses=2))
@@ -44,10 +45,11 @@ class GlimpseClassifier(nn.Module):
         *,
         head: Head = "mlp",
         dropout: float = 0.0,
+        width: int = 32,
     ) -> None:
         super().__init__()
         self.look = look
-        self.head = make_head(look.layer.out_shape, classes, hidden, head, dropout)
+        self.head = make_head(look.layer.out_shape, classes, hidden, head, dropout, width)
 
     def forward(
         self, x: Float[Tensor, "b c h w"], mode: Mode | None = None
@@ -74,6 +76,7 @@ class SpatialTransformer(nn.Module):
             not given. If its last part is a linear layer, that starts at zero.
         head: As in `GlimpseClassifier`.
         dropout: As in `GlimpseClassifier`.
+        width: As in `GlimpseClassifier`.
 
     Attributes:
         watch: As in `Glimpse`.
@@ -100,6 +103,7 @@ class SpatialTransformer(nn.Module):
         source: nn.Module | None = None,
         head: Head = "mlp",
         dropout: float = 0.0,
+        width: int = 32,
     ) -> None:
         super().__init__()
         channels = image[0]
@@ -112,7 +116,7 @@ class SpatialTransformer(nn.Module):
             for parameter in last.parameters():
                 nn.init.zeros_(parameter)
         self.register_buffer("start", start_numbers(frame, squash, cover), persistent=False)
-        self.head = make_head((1, channels, size, size), classes, hidden, head, dropout)
+        self.head = make_head((1, channels, size, size), classes, hidden, head, dropout, width)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
         """Return a score for each class."""
@@ -158,6 +162,7 @@ class ReinforceGlimpse(nn.Module):
         source: Module that returns 2 numbers for each glimpse; the paper's `ConvNet` if not given.
         head: As in `GlimpseClassifier`.
         dropout: As in `GlimpseClassifier`.
+        width: As in `GlimpseClassifier`.
 
     Examples:
         >>> model = ReinforceGlimpse(image=(1, 28, 28), size=6, glimpses=2)
@@ -179,6 +184,7 @@ class ReinforceGlimpse(nn.Module):
         source: nn.Module | None = None,
         head: Head = "mlp",
         dropout: float = 0.0,
+        width: int = 32,
     ) -> None:
         super().__init__()
         channels, *sides = image
@@ -189,7 +195,8 @@ class ReinforceGlimpse(nn.Module):
         self.deviation = check_range("deviation", deviation, 1e-6, 1.0)
         self.squash = squash
         self.source = _default_source(image, 2 * glimpses) if source is None else source
-        self.head = make_head((glimpses, channels, size, size), classes, hidden, head, dropout)
+        read = glimpses, channels, size, size
+        self.head = make_head(read, classes, hidden, head, dropout, width)
 
     def forward(
         self, x: Float[Tensor, "b c h w"], mode: Mode | None = None
@@ -238,7 +245,7 @@ class ReinforceGlimpse(nn.Module):
 
 
 def make_head(
-    shape: Sequence[int], classes: int, hidden: int, kind: Head, dropout: float
+    shape: Sequence[int], classes: int, hidden: int, kind: Head, dropout: float, width: int = 32
 ) -> nn.Sequential:
     """Return what classifies glimpses.
 
@@ -249,15 +256,17 @@ def make_head(
         kind: `"mlp"`: two linear layers; `"conv"`: four convolutions before them, for which
             glimpses are channels, all normalised.
         dropout: Share of the hidden layer that is dropped in training.
+        width: Channels of the first two convolutions; the others have twice as many.
     """
     check_choice("head", kind, HEADS)
     check_range("dropout", dropout, 0.0, 1.0)
+    check_count("width", width, least=1)
     glimpses, channels, rows, cols = shape
     parts, inputs = [], math.prod(shape)
     between: list[nn.Module] = [nn.ReLU()]
     if kind == "conv":
-        parts = [nn.Flatten(1, 2), *_convs(glimpses * channels, 32), *_convs(32, 64)]
-        inputs = 64 * (rows // 4) * (cols // 4)
+        parts = [nn.Flatten(1, 2), *_convs(glimpses * channels, width), *_convs(width, 2 * width)]
+        inputs = 2 * width * (rows // 4) * (cols // 4)
         if not inputs:
             raise ValueError(f"size must be at least 4 for a conv head; got {rows} × {cols}")
         between = [nn.BatchNorm1d(hidden), nn.ReLU()]

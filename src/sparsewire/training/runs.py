@@ -26,6 +26,7 @@ from sparsewire.training.loop import DivergedError, StoppedError, Training
 from sparsewire.training.options import Experiment, processes
 from sparsewire.training.records import Record
 
+AT_ONCE_VARIABLE = "SPARSEWIRE_AT_ONCE"  # how many runs share the device, for their records
 _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
 
@@ -149,6 +150,7 @@ def describe(training: Training, command: str, status: str, problem: str | None)
         "device": described.pop("device"),
         "versions": {name: version for name, version in described.items() if version},
         "processes": training.fabric.world_size,
+        "at_once": int(os.environ.get(AT_ONCE_VARIABLE, "1")),
         "steps": training.step,
         "seconds": round(training.seconds, 3),
         "step_ms": training.pace.step_ms,
