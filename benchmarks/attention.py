@@ -58,6 +58,7 @@ def main() -> int:
         given = ["--precision", "bf16"]
         for name, value in (("--seeds", ["0", "1", "2"]), ("--evaluate-every", ["1000"])):
             given += [] if name in words else [name, *value]
+        given += ["--no-keep-frames"] if "validation" in words else []  # no figure shows them
         return given
 
     return run_parts("attention", PARTS, (__doc__ or "").partition("\n")[0], more)

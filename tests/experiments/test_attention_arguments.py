@@ -127,7 +127,8 @@ def test_bookkeeping_leaves_the_key(name):
 DECIDING: dict[str, tuple[Any, Any]] = {
     "model": ("glimpse", "reinforce"), "preset": ("ours", "paper"), "glimpses": (1, 2),
     "size": (32, 7), "data": ("mnist", "digits"), "canvas": (100, 60), "reduce": (1, 2),
-    "split": ("test", "validation"), "head": ("mlp", "conv"), "width": (32, 7), "dropout": (0.125, 0.25),
+    "split": ("test", "validation"), "head": ("mlp", "conv"), "width": (32, 7),
+    "dropout": (0.125, 0.25),
     "frame": ("box", "affine"), "squash": ("corners", "points"), "cover": (0.8, 0.5),
     "spread": (0.0, 0.5), "local_samples": (32, 1), "global_samples": (16, 1), "region": (3, 4),
     "scale": (0.75, 0.5), "floor": (0.75, 0.5), "settle": (0.125, 0.25), "straight": (0.125, 0.25),

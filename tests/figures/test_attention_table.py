@@ -7,12 +7,11 @@ from attention_runs import make_attention
 from runs import make_run
 
 from sparsewire.figures.attention_table import (
-    VALIDATION_BEGIN,
-    VALIDATION_END,
     attention_table,
     speed_table,
     validation_table,
 )
+from sparsewire.figures.pages import VALIDATION_BEGIN, VALIDATION_END
 from sparsewire.figures.tables import BEGIN, END, write_table
 
 

@@ -13,7 +13,14 @@ from toy import Toy, ToyTrial, assert_identical, finished, full_disk, without_ti
 
 from sparsewire.training import records
 from sparsewire.training.checkpoints import Checkpoints, read_checkpoint
-from sparsewire.training.runs import AT_ONCE_VARIABLE, make_fabric, record_path, run_all, run_folder, summary
+from sparsewire.training.runs import (
+    AT_ONCE_VARIABLE,
+    make_fabric,
+    record_path,
+    run_all,
+    run_folder,
+    summary,
+)
 
 WORDS = ["--steps", "12", "--out", "a folder"]
 

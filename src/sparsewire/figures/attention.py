@@ -11,10 +11,9 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from sparsewire.figures.save import MARKERS, STYLE, blank, save
-from sparsewire.figures.scales import scale_along
+from sparsewire.figures.scales import scale_along, scale_percent
 from sparsewire.figures.series import Group, Record, Series, average, final_error
 from sparsewire.figures.settings import family, finished, names, seeds, settings
 
@@ -64,7 +63,7 @@ def attention_figure(records: Sequence[Record]) -> Figure:
 
     figure = blank(8.0, 4.0 + 0.2 * math.ceil(len(shown) / columns))
     axis = figure.add_subplot()
-    least = _scale_percent(axis, every)
+    least = scale_percent(axis, every)
     for series, label, look in zip(every, words, _looks(shown), strict=True):
         mean, deviation = (100 * np.asarray(part) for part in (series.mean, series.deviation))
         axis.plot(series.seconds, mean, label=label, **look, zorder=3)
@@ -134,31 +133,6 @@ def _what(shown: Sequence[Group]) -> str:
     canvases = sorted({group.setting["canvas"] for group in shown})
     sizes = " and ".join(f"{canvas} × {canvas}" for canvas in canvases)
     return f"{split} error in %, canvases of {sizes}"
-
-
-def _scale_percent(axis: Axes, every: Sequence[Series]) -> float:
-    """Set up the axis of errors: 1, 2, 5, 10 and so on, and 0 beneath them if it occurs.
-
-    Returns the least that can be drawn: a logarithm has no place for a band that reaches zero.
-    """
-    errors = [100 * value for series in every for value in series.mean]
-    smallest = min((error for error in errors if error > 0), default=1.0)
-    steps = [digit * 10.0**power for power in range(-2, 3) for digit in (1, 2, 5)]
-    # Some room below the lowest line, for its band.
-    low = max((step for step in steps if step <= 0.7 * smallest), default=steps[0])
-    high = min(step for step in steps if step >= min(max(*errors, 10 * low), 100.0))
-    ticks = [step for step in steps if low <= step <= high]
-    labels = [f"{tick:g}" for tick in ticks]
-    with_zero = min(errors) < low
-    if with_zero:
-        axis.set_yscale("symlog", linthresh=low, linscale=0.4)
-        ticks, labels = [0.0, *ticks], ["0", *labels]
-    else:
-        axis.set_yscale("log")
-    axis.set_ylim(-0.12 * low if with_zero else low, 1.05 * high)
-    axis.set_yticks(ticks, labels)
-    axis.yaxis.set_minor_locator(NullLocator())
-    return 0.0 if with_zero else low / 1000
 
 
 def _scale_seconds(axis: Axes, every: Sequence[Series]) -> None:

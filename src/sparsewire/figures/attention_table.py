@@ -1,23 +1,18 @@
 """Records → the tables of the attention experiment: results, how settings were found, speed."""
 
-import math
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
-from sparsewire.figures.pages import fill, markdown
+from sparsewire.figures.cells import NONE, duration, pace, percent, step_time, steps_of, table_of
+from sparsewire.figures.pages import VALIDATION_BEGIN, VALIDATION_END, fill
 from sparsewire.figures.series import Group, Record
 from sparsewire.figures.settings import finished, names, plain_value, seeds, settings
-from sparsewire.training.records import spread_of
 
-VALIDATION_BEGIN = "<!-- validation table: begin -->"
-VALIDATION_END = "<!-- validation table: end -->"
 SPEED_BEGIN = "<!-- speed table: begin -->"
 SPEED_END = "<!-- speed table: end -->"
 
 # Percent, by the number of glimpses and their size, on canvases of 100 × 100.
 PAPER = {(1, 32): "0.85 %", (8, 12): "1.01 %"}
-_NONE = "–"
 # Four ways to evaluate one trained model, by their names in records.
 _ERRORS = {
     "error": "error (rounded), %",
@@ -59,7 +54,7 @@ def attention_table(records: Sequence[Record]) -> str:
     """
     found = _of(records, "test")
     told = ("canvas", "data", "head", "width", "steps", "batch")
-    return _table(_HEAD, [_row(*pair) for pair in zip(found, names(found, told), strict=True)])
+    return table_of(_HEAD, [_row(*pair) for pair in zip(found, names(found, told), strict=True)])
 
 
 def validation_table(records: Sequence[Record]) -> str:
@@ -70,19 +65,19 @@ def validation_table(records: Sequence[Record]) -> str:
     found = [g for g in _of(records, "validation") if g.setting["preset"] != "paper"]
     told = ("head", "width", *_TRIED, "steps", "batch")
     rows = [_validation_row(*pair) for pair in zip(found, names(found, told), strict=True)]
-    return _table(_VALIDATION_HEAD, rows)
+    return table_of(_VALIDATION_HEAD, rows)
 
 
 def speed_table(records: Sequence[Record]) -> str:
     """Return the times of a step with the paper's settings, beside the plain network's."""
     found = [g for g in _of(records, "validation") if g.setting["preset"] == "paper"]
-    paces = [_pace(finished(group)) for group in found]
+    paces = [pace(finished(group)) for group in found]
     plain = [p for g, p in zip(found, paces, strict=True) if g.setting["model"] == "convnet"]
     rows = [
-        (name, seeds(group), f"{pace:.3g}", f"{pace / plain[0]:.2f} ×" if plain else _NONE)
-        for group, name, pace in zip(found, names(found), paces, strict=True)
+        (name, seeds(group), f"{ms:.3g}", f"{ms / plain[0]:.2f} ×" if plain else NONE)
+        for group, name, ms in zip(found, names(found), paces, strict=True)
     ]
-    return _table(_SPEED_HEAD, rows)
+    return table_of(_SPEED_HEAD, rows)
 
 
 def fill_attention(page: str, records: Sequence[Record]) -> str:
@@ -102,10 +97,6 @@ def _of(records: Sequence[Record], split: str) -> list[Group]:
     return [group for group in settings(records) if group.setting["split"] == split]
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return markdown(head, rows) if rows else "No run is recorded yet.\n"
-
-
 def _row(group: Group, name: str) -> tuple[str, ...]:
     setting, runs = group.setting, finished(group)
     memory = [run["peak_memory"] for run in runs if run.get("peak_memory") is not None]
@@ -114,11 +105,11 @@ def _row(group: Group, name: str) -> tuple[str, ...]:
         name,
         _reads(setting),
         _head(setting),
-        f"{_steps(setting)}, {_time([run['seconds'] for run in runs])}",
+        f"{steps_of(setting)}, {duration([run['seconds'] for run in runs])}",
         seeds(group),
         *_errors(runs),
-        _step(runs),
-        f"{max(memory) / 2**30:.2f}" if memory else _NONE,
+        step_time(runs),
+        f"{max(memory) / 2**30:.2f}" if memory else NONE,
         _paper(setting),
     )
 
@@ -127,11 +118,11 @@ def _validation_row(group: Group, name: str) -> tuple[str, ...]:
     setting = group.setting
     looks = setting["model"] == "glimpse"
     tried = (
-        plain_value(setting.get(name)) if looks or name not in _GLIMPSE_ONLY else _NONE
+        plain_value(setting.get(name)) if looks or name not in _GLIMPSE_ONLY else NONE
         for name in _TRIED
     )
     errors = _errors(finished(group))
-    return name, _head(setting), *tried, _steps(setting), seeds(group), *errors
+    return name, _head(setting), *tried, steps_of(setting), seeds(group), *errors
 
 
 def _reads(setting: dict[str, Any]) -> str:
@@ -144,53 +135,17 @@ def _reads(setting: dict[str, Any]) -> str:
 
 def _head(setting: dict[str, Any]) -> str:
     if setting["model"] == "convnet":
-        return _NONE
+        return NONE
     wide = f" {setting['width']}" if setting["head"] == "conv" and "width" in setting else ""
     return f"{setting['head']}{wide}"
 
 
-def _steps(setting: dict[str, Any]) -> str:
-    return f"{setting['steps']:,} × {setting['batch']:,}"
-
-
 def _errors(runs: Sequence[Record]) -> list[str]:
-    return [_percent([(run["final"] or {}).get(name) for run in runs]) for name in _ERRORS]
-
-
-def _percent(shares: Sequence[float | None]) -> str:
-    spread = spread_of(shares)
-    if not math.isfinite(spread.mean):
-        return _NONE
-    mean = f"{100 * spread.mean:.2f}"
-    return mean if spread.seeds == 1 else f"{mean} ± {100 * spread.deviation:.2f}"
-
-
-def _pace(runs: Sequence[Record]) -> float:
-    """Mean milliseconds of a step."""
-    return spread_of(run["step_ms"] for run in runs if run.get("step_ms") is not None).mean
-
-
-def _step(runs: Sequence[Record]) -> str:
-    pace = _pace(runs)
-    if not math.isfinite(pace):
-        return _NONE
-    shared = max(run.get("at_once", 1) for run in runs)
-    return f"{pace:.3g}" + (f", {shared} at once" if shared > 1 else "")
-
-
-def _time(seconds: Sequence[float]) -> str:
-    if not seconds:
-        return _NONE
-    mean = fmean(seconds)
-    if mean < 10:
-        return f"{mean:.2g} s"
-    if mean < 600:
-        return f"{mean:.0f} s"
-    return f"{mean / 60:.0f} min" if mean < 7200 else f"{mean / 3600:.1f} h"
+    return [percent([(run["final"] or {}).get(name) for run in runs]) for name in _ERRORS]
 
 
 def _paper(setting: dict[str, Any]) -> str:
     """What the paper prints for the model and data of a row, whatever its settings are."""
     if (setting["model"], setting["canvas"], setting["data"]) != ("glimpse", 100, "mnist"):
-        return _NONE
-    return PAPER.get((setting["glimpses"], setting["size"]), _NONE)
+        return NONE
+    return PAPER.get((setting["glimpses"], setting["size"]), NONE)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+VALIDATION_BEGIN = "<!-- validation table: begin -->"
+VALIDATION_END = "<!-- validation table: end -->"
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,9 +1,12 @@
 """Axes over wide ranges, with numbers that are easily read."""
 
 import math
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
+
+from sparsewire.figures.series import Series
 
 
 def decade(power: int) -> str:
@@ -30,3 +33,28 @@ def scale_along(axis: Axes, first: float, longest: float, wide: bool) -> None:
     else:
         axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.set_xlim(0, max(longest, 1) * (1.2 if wide else 1.02))
+
+
+def scale_percent(axis: Axes, every: Sequence[Series]) -> float:
+    """Set up the axis of errors: 1, 2, 5, 10 and so on, and 0 beneath them if it occurs.
+
+    Returns the least that can be drawn: a logarithm has no place for a band that reaches zero.
+    """
+    errors = [100 * value for series in every for value in series.mean]
+    smallest = min((error for error in errors if error > 0), default=1.0)
+    steps = [digit * 10.0**power for power in range(-2, 3) for digit in (1, 2, 5)]
+    # Some room below the lowest line, for its band.
+    low = max((step for step in steps if step <= 0.7 * smallest), default=steps[0])
+    high = min(step for step in steps if step >= min(max(*errors, 10 * low), 100.0))
+    ticks = [step for step in steps if low <= step <= high]
+    labels = [f"{tick:g}" for tick in ticks]
+    with_zero = min(errors) < low
+    if with_zero:
+        axis.set_yscale("symlog", linthresh=low, linscale=0.4)
+        ticks, labels = [0.0, *ticks], ["0", *labels]
+    else:
+        axis.set_yscale("log")
+    axis.set_ylim(-0.12 * low if with_zero else low, 1.05 * high)
+    axis.set_yticks(ticks, labels)
+    axis.yaxis.set_minor_locator(NullLocator())
+    return 0.0 if with_zero else low / 1000

@@ -13,9 +13,9 @@ class Finder(nn.Module):
 
     Every cell of what the convolutions found gets a score, and counts by the softmax of the scores.
     The mean place of the cells is where glimpses go; their mean features tell how large each is,
-    and by what part of its size it lies beside. What finds a thing in one place thus finds it everywhere, in
-    images of any size, and no wish that all images share can move all boxes at once: scores
-    count only beside each other.
+    and how far it lies from there, in boxes. What finds a thing in one place thus finds it
+    everywhere, in images of any size, and no wish that all images share can move all boxes at once:
+    scores count only beside each other.
 
     It returns changes of boxes that cover `cover` of the image, for a `Glimpse` with
     `squash="none"`. Before training they are zero, and the convolutions are drawn after He et al.,
