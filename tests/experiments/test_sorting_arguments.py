@@ -195,8 +195,8 @@ def test_bookkeeping_leaves_the_key(changes):
 
 def test_every_argument_decides_or_is_bookkeeping():
     own = set(Sorting.__annotations__) - {"name", "bookkeeping"}
-    assert own == {*DECIDING, "mnist"}
-    assert Sorting.bookkeeping & own == {"mnist"}
+    assert own == {*DECIDING, "mnist", "keep_frames"}
+    assert Sorting.bookkeeping & own == {"mnist", "keep_frames"}
 
 
 def test_what_is_said_and_what_is_filled_in_have_one_key():

@@ -58,6 +58,8 @@ _PAPERS_TEMPERATURE = 0.1  # its C is 10
 _STEPS = 20_000
 _SET_SEED = 2019  # of the sets that errors are measured on, whatever the seed of a run
 _AT_ONCE = 2_000  # digits that are read at once in evaluation
+_WATCHED = 300  # numbers whose keys are kept for figures
+_MOST_SHOWN = 32  # numbers of a set whose sort is kept: of more, nobody would see them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +108,11 @@ class Sorting(Experiment):
     """Let the learning rate fall to zero along a cosine, after a short rise (True or False)."""
     sets: int | None = None
     """Sets that errors are measured on; None takes 10,000, and 300 of the small digits."""
+    keep_frames: bool = True
+    """Keep the keys of some numbers, and how one set is sorted by them, for figures."""
 
     name: ClassVar[str] = "sorting"
-    bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {"mnist"}
+    bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {"mnist", "keep_frames"}
 
     def check(self) -> None:
         """Refuse what cannot be, or would have no effect."""
@@ -264,9 +268,40 @@ class SortingTrial(Trial):
 
     def keys(self) -> Tensor:
         """Return the keys of all sets."""
+        return self._read(self.sets.which)
+
+    def snapshot(self, step: int) -> dict[str, Tensor]:
+        """Return the keys of some numbers, and the half-permutations that sort the first set."""
+        if not self.args.keep_frames:
+            return {}
+        keys = self._read(self.sets.which[: self._watched_sets()])
+        kept = {"keys": keys.flatten()[:_WATCHED]}
+        if self._shows_steps():
+            halves = self.sort.halves(keys[0], generator=generator(step, self.device))
+            kept["halves"] = torch.stack(halves).half()
+        return kept
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return the numbers whose keys are kept, and the pictures of the first set."""
+        values = self.sets.values[: self._watched_sets()].flatten()[:_WATCHED]
+        kept = {"values": values.int()}
+        if self._shows_steps():
+            kept["images"] = self.judged.images[self.sets.which[0]]
+        return kept
+
+    def _read(self, which: Tensor) -> Tensor:
+        """The keys of sets, as many at once as fit."""
         chunk = max(1, _AT_ONCE // (self.args.size * self.args.places))
-        found = [self.model(pictures(self.judged, which)) for which in self.sets.which.split(chunk)]
+        found = [self.model(pictures(self.judged, some)) for some in which.split(chunk)]
         return torch.cat(found).float()
+
+    def _watched_sets(self) -> int:
+        return -(-_WATCHED // self.args.size)
+
+    def _shows_steps(self) -> bool:
+        """Whether keys are sorted in steps; the likelihood is that of such a sort."""
+        stepwise = self.args.method in ("likelihood", "exact", "sampled")
+        return stepwise and self.args.size <= _MOST_SHOWN
 
 
 def permutation_loss(matrix: Tensor, values: Tensor) -> Tensor:

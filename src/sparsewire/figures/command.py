@@ -11,6 +11,12 @@ from sparsewire.figures.boxes import animate_boxes, draw_boxes
 from sparsewire.figures.gallery import draw_glimpses
 from sparsewire.figures.identity import draw_errors, draw_scaling
 from sparsewire.figures.settings import finished, settings
+from sparsewire.figures.sorting import draw_sorting_errors
+from sparsewire.figures.sorting import with_curves as with_sorting_curves
+from sparsewire.figures.sorting_file import read_keys
+from sparsewire.figures.sorting_keys import draw_keys
+from sparsewire.figures.sorting_settings import rank, sorting_settings
+from sparsewire.figures.sorting_steps import draw_steps
 from sparsewire.figures.tables import write_table
 from sparsewire.figures.wiring import animate_wiring, draw_matrix, draw_wiring
 from sparsewire.training import records
@@ -24,15 +30,15 @@ def main(words: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="sparsewire figures",
-        description="Draw the figures of an experiment, identity or attention, from its records. "
-        "Nothing is trained.",
+        description="Draw the figures of an experiment (identity, attention or sorting) from its "
+        "records. Nothing is trained.",
         epilog="example: sparsewire figures results/identity.jsonl --out docs/images "
         "--page docs/identity.md",
     )
     parser.add_argument(
         "records",
         type=Path,
-        help="a file of records, such as out/identity.jsonl or out/attention.jsonl",
+        help="a file of records, such as out/identity.jsonl or out/sorting.jsonl",
     )
     parser.add_argument(
         "--out", type=Path, help="folder for the figures (default: figures beside the records)"
@@ -68,6 +74,7 @@ def draw_all(path: Path, folder: Path, animation: bool = True) -> list[Path]:
     return [
         *_draw_identity(_of(runs, "identity"), path.parent, folder, animation),
         *_draw_attention(_of(runs, "attention"), path.parent, folder, animation),
+        *_draw_sorting(_of(runs, "sorting"), path.parent, folder),
     ]
 
 
@@ -133,6 +140,46 @@ def _looks_to_draw(runs: Sequence[Record], home: Path) -> dict[str, Path]:
         if name not in chosen or worth >= chosen[name][0]:
             chosen[name] = worth, home / run["wiring"]
     return {name: file for name, (_, file) in chosen.items()}
+
+
+def _draw_sorting(runs: Sequence[Record], home: Path, folder: Path) -> list[Path]:
+    drawn = []
+    tasks = {(run["arguments"]["places"], run["arguments"]["data"]) for run in runs}
+    for places, data in sorted(tasks):
+        splits = (
+            [run for run in runs if _has(run, data=data, places=places, split=split)]
+            for split in ("test", "validation")
+        )
+        if there := next(filter(with_sorting_curves, splits), None):
+            path = folder / f"sorting-errors-{_task_words(places, data)}.png"
+            drawn.append(draw_sorting_errors(there, path))
+    for name, keys in _keys_to_draw(runs, home).items():
+        drawn.append(draw_keys(keys, folder / f"{name}-keys.png"))
+        if read_keys(keys).halves is not None:
+            drawn.append(draw_steps(keys, folder / f"{name}-steps.png"))
+    return drawn
+
+
+def _keys_to_draw(runs: Sequence[Record], home: Path) -> dict[str, Path]:
+    """Return the files of keys by the names of their figures: of one setting for each name."""
+    chosen: dict[str, tuple[tuple[Any, ...], Path]] = {}
+    for group in sorting_settings(runs):
+        there = [run for run in finished(group) if _has_file(run, home)]
+        if not there:
+            continue
+        run, setting = min(there, key=lambda run: run["seed"]), group.setting
+        task = _task_words(setting["places"], setting["data"])
+        name = f"sorting-{setting['size']}x{task}"
+        name += "-paper" if setting["preset"] == "paper" else ""
+        # What is published before what was tried, ours before peers, and what was run last.
+        worth = _has(run, split="test"), -rank(setting), run.get("date", "")
+        if name not in chosen or worth >= chosen[name][0]:
+            chosen[name] = worth, home / run["wiring"]
+    return {name: file for name, (_, file) in chosen.items()}
+
+
+def _task_words(places: int, data: str) -> str:
+    return f"{places}" if data == "mnist" else f"{places}-{data}"
 
 
 def _has_file(run: Record, home: Path) -> bool:

@@ -1,6 +1,9 @@
-"""The settings of the attention experiment: which runs are of one, their order, their names."""
+"""The settings of the attention experiment: which runs are of one, their order, their names.
 
-from collections.abc import Collection, Iterable, Sequence
+And what this takes for the settings of any experiment.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from sparsewire.experiments.attention import Attention
@@ -22,14 +25,16 @@ _FIRST += ("steps", "batch", "precision")
 
 def settings(records: Iterable[Record]) -> list[Group]:
     """Return the settings among the records of the attention experiment, in the order of tables."""
+    return sorted(grouped(records, "attention"), key=lambda group: _order(group.setting))
+
+
+def grouped(records: Iterable[Record], experiment: str) -> list[Group]:
+    """Return the settings among the records of an experiment, as they come."""
     found: dict[str, list[Record]] = {}
     for record in records:
-        if record["experiment"] == "attention":
+        if record["experiment"] == experiment:
             found.setdefault(record["key"], []).append(record)
-    return sorted(
-        (Group(runs[-1]["arguments"] | {"key": key}, runs) for key, runs in found.items()),
-        key=lambda group: _order(group.setting),
-    )
+    return [Group(runs[-1]["arguments"] | {"key": key}, runs) for key, runs in found.items()]
 
 
 def finished(group: Group) -> list[Record]:
@@ -60,10 +65,33 @@ def names(every: Sequence[Group], told: Collection[str] = ()) -> list[str]:
         told: What is said of each elsewhere, such as in a column of its own.
     """
     plain = [_plain_name(group.setting) for group in every]
+    silent = Attention.bookkeeping.union(_NAMED)
+    return tell_apart(every, plain, _FIRST, silent, told, _say)
+
+
+def tell_apart(
+    every: Sequence[Group],
+    plain: Sequence[str],
+    first: Sequence[str],
+    silent: Collection[str],
+    told: Collection[str],
+    say: Callable[[str, Any], str],
+) -> list[str]:
+    """Return plain names, where two are the same with what tells their settings apart.
+
+    Args:
+        every: The settings that are shown together.
+        plain: A name for each.
+        first: Arguments that are looked at before all others.
+        silent: Arguments that are never said.
+        told: What is said of each elsewhere, such as in a column of its own.
+        say: Returns an argument and its value in words.
+    """
     found = []
     for group, name in zip(every, plain, strict=True):
         alike = [g.setting for g, other in zip(every, plain, strict=True) if other == name]
-        words = [_say(what, group.setting.get(what)) for what in _differences(alike, told)]
+        differences = _differences(alike, first, silent, told)
+        words = [say(what, group.setting.get(what)) for what in differences]
         found.append(", ".join([name, *words]))
     return found
 
@@ -95,13 +123,17 @@ def _plain_name(setting: dict[str, Any]) -> str:
     return name + (", paper's settings" if setting["preset"] == "paper" else "")
 
 
-def _differences(alike: Sequence[dict[str, Any]], told: Collection[str]) -> list[str]:
+def _differences(
+    alike: Sequence[dict[str, Any]],
+    first: Sequence[str],
+    silent: Collection[str],
+    told: Collection[str],
+) -> list[str]:
     """Return as few settings as tell these apart, the first of them first."""
-    every = dict.fromkeys(name for setting in alike for name in setting)
-    others = [name for name in every if name not in Attention.bookkeeping and name != "key"]
+    every = dict.fromkeys(name for setting in alike for name in setting if name != "key")
     chosen: list[str] = []
-    for name in dict.fromkeys((*_FIRST, *others, "key")):
-        if name in _NAMED or name in told:
+    for name in dict.fromkeys((*first, *every, "key")):
+        if name in silent or name in told:
             continue
         if _kinds(alike, (*told, *chosen, name)) > _kinds(alike, (*told, *chosen)):
             chosen.append(name)

@@ -6,6 +6,7 @@ from pathlib import Path
 from sparsewire.figures.attention_table import fill_attention
 from sparsewire.figures.pages import BEGIN, END, fill, markdown
 from sparsewire.figures.series import THRESHOLD, Group, Record, best, groups, reach
+from sparsewire.figures.sorting_table import fill_sorting
 from sparsewire.training.files import write_whole
 from sparsewire.training.records import aggregate
 
@@ -47,11 +48,12 @@ def write_table(path: Path, records: Sequence[Record]) -> Path:
     experiments = {record["experiment"] for record in records}
     if len(experiments) > 1:
         raise ValueError(f"records must be of one experiment; got {', '.join(sorted(experiments))}")
-    filled = (
-        fill_attention(page, records)
-        if experiments == {"attention"}
-        else fill(page, identity_table(records))
-    )
+    if experiments == {"attention"}:
+        filled = fill_attention(page, records)
+    elif experiments == {"sorting"}:
+        filled = fill_sorting(page, records)
+    else:
+        filled = fill(page, identity_table(records))
     write_whole(path, filled.encode())
     return path
 

@@ -1,0 +1,93 @@
+"""The settings of the sorting experiment: which runs are of one, their order, their names."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from sparsewire.experiments.sorting import PRESETS, Sorting
+from sparsewire.figures.series import Group, Record
+from sparsewire.figures.settings import grouped, plain_value, tell_apart
+
+# In the order of tables and legends: ours, the paper's, peers.
+METHODS = {
+    "likelihood": "likelihood",
+    "exact": "exact quicksort",
+    "sampled": "sampled quicksort",
+    "neuralsort": "NeuralSort",
+    "softsort": "SoftSort",
+    "sinkhorn": "Gumbel-Sinkhorn",
+    "odd_even": "odd-even network",
+    "bitonic": "bitonic network",
+}
+# What the paper says of its error, and where a line would be, by the numbers in a set.
+PAPER = {4: ("below 10 %", 0.1), 8: ("about 10 %", 0.1), 16: ("around 40 %", 0.4)}
+_QUICKSORTS = ("likelihood", "exact", "sampled")
+# What is looked at first, if two settings would have the same name.
+_FIRST = ("size", "places", "data", "split", "loss", "network", "samples", "temperature", "jitter")
+_FIRST += ("dropout", "decay", "lr", "cosine", "steps", "batch", "precision")
+
+
+def sorting_settings(records: Iterable[Record]) -> list[Group]:
+    """Return the settings among the records of the sorting experiment, in the order of tables."""
+    return sorted(grouped(records, "sorting"), key=lambda group: _order(group.setting))
+
+
+def method_name(setting: dict[str, Any]) -> str:
+    """Return the method of a setting in words."""
+    return METHODS.get(setting["method"], str(setting["method"]))
+
+
+def rank(setting: dict[str, Any]) -> int:
+    """Return the place of a setting's method in tables, unknown ones last."""
+    known = list(METHODS)
+    return known.index(setting["method"]) if setting["method"] in known else len(known)
+
+
+def sorting_names(every: Sequence[Group], told: Collection[str] = ()) -> list[str]:
+    """Return a name for each setting, by which it differs from all others.
+
+    A name says what is not as its preset has it, too: nobody shall take it for that.
+
+    Args:
+        every: The settings that are shown together.
+        told: What is said of each elsewhere, such as in a column of its own.
+    """
+    plain = [_plain_name(group.setting, told) for group in every]
+    silent = Sorting.bookkeeping | {"method", "preset"}
+    return tell_apart(every, plain, _FIRST, silent, told, _say)
+
+
+def papers(setting: dict[str, Any]) -> tuple[str, float] | None:
+    """Return what the paper reports of a setting's task, unless its method is a peer's."""
+    task = setting["places"], setting["data"], setting.get("network", "paper")
+    if task != (3, "mnist", "paper") or setting["method"] not in _QUICKSORTS:
+        return None
+    return PAPER.get(setting["size"])
+
+
+def _order(setting: dict[str, Any]) -> tuple[Any, ...]:
+    task = setting["data"] != "mnist", setting["places"], setting["size"]
+    method = rank(setting), setting["method"], str(setting["loss"])
+    return *task, *method, setting["preset"] != "ours", setting["key"]
+
+
+def _plain_name(setting: dict[str, Any], told: Collection[str]) -> str:
+    words = [method_name(setting)]
+    if setting["preset"] == "paper" and "preset" not in told:
+        words.append("paper's settings")
+    for name, value in PRESETS.get(setting["preset"], {}).items():
+        said = name in ("method", "loss") or name in told
+        if not said and name in setting and setting[name] != value:
+            words.append(_say(name, setting[name]))
+    return ", ".join(words)
+
+
+def _say(name: str, value: Any) -> str:
+    if name == "size":
+        return f"n = {value}"
+    if name == "places":
+        return f"{value} digit{'' if value == 1 else 's'}"
+    if name in ("loss", "network"):
+        return f"{value} {name}"
+    if name in ("data", "split"):
+        return str(value)
+    return f"{name.replace('_', ' ')} {plain_value(value)}"
