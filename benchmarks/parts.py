@@ -1,14 +1,18 @@
 """What the scripts of the experiments share: parts of a page's runs, by name, made one by one."""
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sparsewire.cli import main as sparsewire
 from sparsewire.training.runs import AT_ONCE_VARIABLE
+
+_SIGNALLED = 128  # exit statuses from here on are those of a signal
 
 
 def run_parts(
@@ -67,14 +71,33 @@ def by_seed(words: Sequence[str]) -> list[list[str]]:
 
 
 def _at_once(count: int, commands: Sequence[Sequence[str]]) -> int:
+    """Make runs in several processes; each takes the next that none has begun."""
     os.environ[AT_ONCE_VARIABLE] = str(count)
     started = multiprocessing.get_context("spawn")
-    with started.Pool(count) as pool:
-        return max(pool.imap(_quietly, commands), default=0)
+    begun, worst = started.Value("i", 0), started.Value("i", 0)
+    workers = [
+        started.Process(target=_work, args=(list(commands), begun, worst)) for _ in range(count)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        while worker.is_alive():
+            # An interrupt reaches the workers too, which save their runs before they end.
+            with contextlib.suppress(KeyboardInterrupt):
+                worker.join()
+    return max(worst.value, *(worker.exitcode or 0 for worker in workers))
 
 
-def _quietly(words: Sequence[str]) -> int:
-    """Make one run; bars of several would write over each other."""
-    status = sparsewire([*words, "--quiet"])
-    print(f"exit status {status}: {shlex.join(words)}", flush=True)
-    return status
+def _work(commands: Sequence[Sequence[str]], begun: Any, worst: Any) -> None:
+    status = 0
+    while status < _SIGNALLED:
+        with begun.get_lock():
+            number = begun.value
+            begun.value += 1
+        if number >= len(commands):
+            return
+        # Bars of several runs would write over each other.
+        status = sparsewire([*commands[number], "--quiet"])
+        print(f"exit status {status}: {shlex.join(commands[number])}", flush=True)
+        with worst.get_lock():
+            worst.value = max(worst.value, status)

@@ -21,26 +21,26 @@ def loss_and_gradient(keys: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     keys = keys.clone().requires_grad_()
     losses = order_loss(keys, target, reduction="none")
     (grad,) = torch.autograd.grad(losses.sum(), keys)
-    return losses.detach(), grad
+    return losses.detach().cpu(), grad.cpu()
 
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("values", [2, 5, 1000])
-def test_losses_and_gradients_are_those_of_the_reference(n: int, values: int) -> None:
+def test_losses_and_gradients_are_those_of_the_reference(n: int, values: int, device: str) -> None:
     keys, target = case(n, values)
     with sw.engine("reference"):
         want = loss_and_gradient(keys.double(), target)
     with sw.engine("triton"):
-        got = loss_and_gradient(keys, target)
+        got = loss_and_gradient(keys.to(device), target.to(device))
     for one, other in zip(got, want, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-5)
 
 
-def test_keys_far_apart_and_far_wrong_stay_finite() -> None:
+def test_keys_far_apart_and_far_wrong_stay_finite(device: str) -> None:
     keys = torch.tensor([[400.0, -400.0, 100.0, 0.0], [0.0, 200.0, 400.0, 900.0]])
     target = torch.tensor([[0, 1, 2, 3], [0, 1, 2, 3]])
     with sw.engine("triton"):
-        losses, grad = loss_and_gradient(keys, target)
+        losses, grad = loss_and_gradient(keys.to(device), target.to(device))
     with sw.engine("reference"):
         want = loss_and_gradient(keys.double(), target)
     assert losses.isfinite().all()
@@ -48,24 +48,28 @@ def test_keys_far_apart_and_far_wrong_stay_finite() -> None:
     torch.testing.assert_close(grad.double(), want[1], rtol=1e-4, atol=1e-4)
 
 
-def test_any_leading_dimensions_and_more_rows_than_a_program_has_lanes() -> None:
+def test_any_leading_dimensions_and_more_rows_than_a_program_has_lanes(device: str) -> None:
     keys, target = case(6, 50, batch=40)
+    there = keys.to(device), target.to(device)
     with sw.engine("triton"):
-        flat = order_loss(keys, target, reduction="none")
-        shaped = order_loss(keys.view(4, 10, 6), target.view(4, 10, 6), reduction="none")
+        flat = order_loss(*there, reduction="none")
+        shaped = order_loss(*(t.view(4, 10, 6) for t in there), reduction="none")
     with sw.engine("reference"):
         want = order_loss(keys.double(), target, reduction="none")
-    torch.testing.assert_close(flat.double(), want, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(flat.double().cpu(), want, rtol=1e-5, atol=1e-5)
     assert torch.equal(shaped.flatten(), flat)
 
 
-def test_a_second_derivative_is_that_of_the_reference() -> None:
+def test_a_second_derivative_is_that_of_the_reference(device: str) -> None:
     keys, target = case(5, 4, batch=2)
     found = []
-    for engine, dtype in (("triton", torch.float32), ("reference", torch.float64)):
-        x = keys.to(dtype).requires_grad_()
+    for engine, dtype, where in (
+        ("triton", torch.float32, device),
+        ("reference", torch.float64, "cpu"),
+    ):
+        x = keys.to(where, dtype).requires_grad_()
         with sw.engine(engine):  # pyright: ignore[reportArgumentType]
-            loss = order_loss(x, target)
+            loss = order_loss(x, target.to(where))
             (slope,) = torch.autograd.grad(loss, x, create_graph=True)
-            found.append(torch.autograd.grad(slope.square().sum(), x)[0].double())
+            found.append(torch.autograd.grad(slope.square().sum(), x)[0].double().cpu())
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)

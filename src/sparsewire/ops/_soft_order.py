@@ -1,7 +1,8 @@
 """Keys in order, and how values are mixed by the doubt about it: behind `sparsewire.ops.quicksort`.
 
-The specification are the matrices of each level of cuts, applied one after the other; plain numbers
-on the CPU go through `sparsewire.ops._mixing`.
+The specification are the matrices of each level of cuts, applied one after the other. With a reach
+of two, plain numbers on the CPU go through `sparsewire.ops._mixing`, and everything on a GPU
+through kernels, which compute the same for all levels at once.
 """
 
 import math
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparsewire.ops._checks import check_choice, check_count, check_floating, check_range
+from sparsewire.ops._engines import uses_kernels
 from sparsewire.ops._mixing import Mix, four_weights, pair_weights
 from sparsewire.ops._precision import without_autocast
 from sparsewire.ops.halves import FAR, SQUASHES, Squash, half, log_odds
@@ -82,6 +84,8 @@ class SoftOrder:
         """Mix values with a last dimension of features, (*b, n, f)."""
         if self.sure:
             return values
+        if self._has_kernel(values):
+            return self._by_kernel(values, back)
         n = values.shape[-2]
         values = F.pad(values, (0, 0, 0, self.full - n)) if self.full > n else values
         with without_autocast(values):
@@ -101,12 +105,29 @@ class SoftOrder:
     def _mixed_numbers(self, values: Tensor, back: bool) -> Tensor:
         if self.sure:
             return values
-        if self.reach != 2 or not self.eager:
+        if self.reach != 2 or not self.eager or self._has_kernel(values):
             return self.mixed(values.unsqueeze(-1), back).squeeze(-1)
         n = values.shape[-1]
         values = F.pad(values, (0, self.full - n)) if self.full > n else values
         pairs, fours = pair_weights(self.gaps, self.squash), four_weights(self.gaps, self.squash)
         return Mix.apply(values, pairs, back, *fours)[..., :n]  # pyright: ignore
+
+    def _has_kernel(self, values: Tensor) -> bool:
+        if self.reach != 2 or self.squash == "cauchy" or not values.numel():
+            return False
+        if values.dtype != torch.float32 or self.gaps.dtype != torch.float32:
+            return False
+        transformed = torch._C._are_functorch_transforms_active()
+        return uses_kernels(values.device) and not transformed
+
+    def _by_kernel(self, values: Tensor, back: bool) -> Tensor:
+        from sparsewire.ops._triton.mixing_library import SQUASHES as NUMBERS
+        from sparsewire.ops._triton.mixing_library import mix_sorted
+
+        n, features = values.shape[-2:]
+        gaps = self.gaps.reshape(-1, self.full - 1)
+        mixed = mix_sorted(values.reshape(-1, n, features), gaps, back, NUMBERS[self.squash])
+        return mixed.view(values.shape)
 
 
 def _gaps(inorder: Tensor, heat: Tensor, full: int, finite: bool) -> Tensor:

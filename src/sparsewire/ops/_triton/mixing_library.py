@@ -1,0 +1,64 @@
+"""The kernels of soft sorts as operators of `torch.library`."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparsewire.ops._mixing import four_weights, mix, pair_weights
+from sparsewire.ops._triton import mixing
+from sparsewire.ops._triton.library import _second, last_pass, operator
+from sparsewire.ops.halves import Squash
+
+SQUASHES: dict[Squash, int] = {"student": mixing.STUDENT, "logistic": mixing.LOGISTIC}
+
+
+def _mixed(values: Tensor, gaps: Tensor, back: bool, squash: int) -> Tensor:
+    """The same in plain PyTorch."""
+    (name,) = [name for name, number in SQUASHES.items() if number == squash]
+    missing = gaps.shape[-1] + 1 - values.shape[-2]
+    filled = torch.nn.functional.pad(values.transpose(-1, -2), (0, missing))
+    weights = (pair_weights(gaps, name), *four_weights(gaps, name))
+    pairs, *fours = (weight.unsqueeze(-2) for weight in weights)
+    return mix(filled, pairs, back, *fours)[..., : values.shape[-2]].transpose(-1, -2)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
+    ctx.options = inputs[2:]
+
+
+def _gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    run = mixing.mix_backward if last_pass(grad) else mix_backward
+    return (*run(grad, *ctx.saved_tensors, *ctx.options), None, None)
+
+
+def _backward_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs[:3])
+    ctx.options = inputs[3:]
+    ctx.set_materialize_grads(False)
+
+
+def _backward_gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    def first(grad: Tensor, values: Tensor, gaps: Tensor) -> Any:
+        out = _mixed(values, gaps, *ctx.options)
+        return torch.autograd.grad(out, (values, gaps), grad, create_graph=True)
+
+    return (*_second(first, ctx.saved_tensors, grads), None, None)
+
+
+mix_backward = operator(
+    "mix_sorted_backward(Tensor grad, Tensor values, Tensor gaps, bool back, SymInt squash) "
+    "-> (Tensor, Tensor)",
+    mixing.mix_backward,
+    lambda grad, values, gaps, back, squash: (values.new_empty(values.shape), gaps.clone()),
+    _backward_gradient,
+    _backward_setup,
+)
+mix_sorted = operator(
+    "mix_sorted(Tensor values, Tensor gaps, bool back, SymInt squash) -> Tensor",
+    mixing.mix,
+    lambda values, gaps, back, squash: values.new_empty(values.shape),
+    _gradient,
+    _setup,
+)
