@@ -1,4 +1,4 @@
-"""The engine behind soft sorts of plain numbers: cuts with a reach of two, without matrices.
+"""The engine behind soft sorts on the CPU: cuts with a reach of two, few and large operations.
 
 A cut between b and c, of the sorted neighbours a ≤ b ≤ c ≤ d, has six outcomes. Let α, β and δ be
 the odds of a, b and d for the side where they do not belong; c's are β too, since the pivot lies
@@ -7,26 +7,28 @@ midway. Then the two that go up are
     cd with weight 1        bd with β²          ad with αβ
     bc with βδ              ac with αδ          ab with αβ²δ
 
-over their sum: products of numbers from 0 to 1, with no exponential. The mixing is linear in a, b,
-c and d, and told by sums of these weights; buckets of two are cut by one number each. Everything is
-done for whole levels at once, on arrays of windows.
+over their sum: products of numbers from 0 to 1, with no exponential. Each outcome moves the four,
+so the weights are a matrix of 4 × 4 for each cut; buckets of two are cut by one number each. What
+all cuts need is computed at once, level by level in one array; then each level is a product. Calls
+of torch are what takes time here: gradients are written out, and the arrays have the cuts last.
 
 The reference is the product of matrices in `sparsewire.ops._soft_order`.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sparsewire._typing import Float
+from sparsewire.ops._checks import kept
+from sparsewire.ops._precision import without_autocast
 from sparsewire.ops.halves import Squash, log_odds
 
 # Distances from here on make no difference; their squares are in the range of float32.
 _FAR = 1e15
-
-Four = tuple[Tensor, Tensor, Tensor, Tensor]
+# Which element comes to each of the four places, for all outcomes but that which moves nothing.
+_OUTCOMES = ((0, 2, 1, 3), (1, 2, 0, 3), (0, 3, 1, 2), (1, 3, 0, 2), (2, 3, 0, 1))
 
 
 def against(distance: Float[Tensor, "*b"], squash: Squash) -> Float[Tensor, "*b"]:
@@ -37,111 +39,181 @@ def against(distance: Float[Tensor, "*b"], squash: Squash) -> Float[Tensor, "*b"
     return torch.exp(-log_odds(t, squash))
 
 
-def pair_weights(gaps: Float[Tensor, "*b g"], squash: Squash) -> Tensor:
-    """Return the probability that the two of each bucket change places.
-
-    Args:
-        gaps: Distances of neighbours in order, over the temperature.
-        squash: As in `log_odds`.
-    """
-    odds = against(gaps[..., ::2] / 2, squash).square()
-    return odds / (1 + odds)
-
-
-def four_weights(gaps: Float[Tensor, "*b g"], squash: Squash) -> tuple[Tensor, ...]:
-    """Return the weights of all outcomes but the first, of all larger cuts.
-
-    They are in every second gap; arguments as in `pair_weights`.
-    """
-    half = gaps[..., 1::2] / 2
-    first = against(gaps[..., :-2:2] + half, squash)
-    middle = against(half, squash)
-    last = against(gaps[..., 2::2] + half, squash)
-    square, ends = middle * middle, first * last
-    weights = square, first * middle, middle * last, ends, ends * square
-    total = 1 + square
-    for weight in weights[1:]:
-        total = total + weight
-    share = total.reciprocal()
-    return tuple(weight * share for weight in weights)
+def against_slope(distance: Tensor, odds: Tensor, squash: Squash) -> Tensor:
+    """Return the derivative of `against`, for odds that it returned."""
+    if squash == "student":
+        # 2 √(1 + t²) is √odds + 1 / √odds.
+        return odds * odds.sqrt() / (1 + odds) * -4
+    if squash == "logistic":
+        return -odds
+    t = distance.clamp(max=_FAR)
+    rest = torch.pi - torch.atan2(torch.ones_like(t), t)
+    return -torch.pi / (rest.square() * (1 + t.square()))
 
 
 class Mix(torch.autograd.Function):
     """`mix` with a gradient of its own, which asks autograd only for a second derivative."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, pairs: Tensor, back: bool, *fours: Tensor) -> Tensor:
-        ctx.save_for_backward(x, pairs, *fours)
-        ctx.back, ctx.kept = back, []
-        return mix(x, pairs, back, *fours, kept=ctx.kept)
+    def forward(ctx: Any, x: Tensor, gaps: Tensor, back: bool, squash: Squash) -> Tensor:
+        ctx.save_for_backward(x, gaps)
+        ctx.options, ctx.kept = (back, squash), _Kept()
+        with without_autocast(x):
+            return mix(x, gaps, back, squash, ctx.kept)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,), (x, pairs, *fours) = grads, ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return _differentiable_gradient(x, pairs, ctx.back, fours, grad)
-        sums = _sums(fours)
-        slopes = [torch.empty_like(total) for total in sums]
-        grad, kept = grad.clone(), list(ctx.kept)
-        slope = pairs
-        if not ctx.back:
-            grad, slope = _swap_gradient(grad, pairs, kept.pop())
-        apart = kept.pop(0) if ctx.back else None
-        for size, four in reversed(kept):
-            wish = _four(grad, size)
-            # To go back is to apply the transpose: what came in and the wish change roles.
-            found = _slopes(wish, four) if ctx.back else _slopes(four, wish)
-            for each, new in zip(_of(slopes, size), found, strict=True):
-                each.copy_(new)
-            change = _forth if ctx.back else _back
-            _put(grad, size, change(wish, _of(sums, size)))
-        if apart is not None:
-            grad, slope = _swap_gradient(grad, pairs, apart)
-        return grad, slope, None, *_sums_gradient(slopes)
+        (grad,), (x, gaps) = grads, ctx.saved_tensors
+        with without_autocast(x):
+            if torch.is_grad_enabled():
+                found = _differentiable_gradient(x, gaps, grad, *ctx.options)
+            else:
+                found = _gradient(grad, gaps, ctx.kept, *ctx.options)
+        return (*found, None, None)
+
+
+class _Kept:
+    """What a gradient needs of a pass."""
+
+    distances: Tensor  # of the first, the middle and the last of four from the pivot: (3, b, cuts)
+    odds: Tensor  # the same, their odds
+    total: Tensor  # of the weights of all outcomes: (b, cuts)
+    shares: Tensor  # of the outcomes that move something: (5, b, cuts)
+    matrices: Tensor  # (4, 4, b, cuts)
+    pair_odds: Tensor  # (b, pairs)
+    swaps: Tensor  # probability that a pair changes places
+    apart: Tensor  # how far apart its numbers were
+    windows: list[Tensor]  # the four around each cut, level by level
 
 
 def mix(
-    x: Float[Tensor, "*b n"],
-    pairs: Float[Tensor, "*b h"],
+    x: Float[Tensor, "b n"],
+    gaps: Float[Tensor, "b g"],
     back: bool,
-    *fours: Float[Tensor, "*b k"],
-    kept: list[Any] | None = None,
-) -> Float[Tensor, "*b n"]:
+    squash: Squash,
+    found: _Kept | None = None,
+) -> Float[Tensor, "b n"]:
     """Mix sorted numbers by all cuts, or by their transposes in the other order.
 
     Args:
         x: The numbers; as many as a power of two.
-        pairs: What `pair_weights` returned.
+        gaps: Distances of neighbours in order, over the temperature.
         back: Whether by the transposes.
-        fours: What `four_weights` returned.
-        kept: A list for what a gradient needs of each level.
+        squash: As in `log_odds`.
+        found: Takes what a gradient needs.
     """
-    kept = [] if kept is None else kept
-    sums = _sums(fours)
+    found = _Kept() if found is None else found
+    _weigh(gaps, squash, found)
+    found.windows = []
     x = x.clone()
     if back:
-        x, apart = _swap(x, pairs)
-        kept.append(apart)
+        x, found.apart = _swap(x, found.swaps)
     for size in _sizes(x.shape[-1], back):
         four = _four(x, size)
-        kept.append((size, four))
-        _put(x, size, (_back if back else _forth)(four, _of(sums, size)))
+        now = _taken(four)
+        found.windows.append(now)
+        matrix = _of(found.matrices, x.shape[-1], size)
+        four.copy_((_back if back else _forth)(now, matrix).permute(1, 2, 0))
     if not back:
-        x, apart = _swap(x, pairs)
-        kept.append(apart)
+        x, found.apart = _swap(x, found.swaps)
     return x
 
 
+def _gradient(
+    grad: Tensor, gaps: Tensor, found: _Kept, back: bool, squash: Squash
+) -> tuple[Tensor, Tensor]:
+    """From the gradient of what is mixed to those of values and gaps."""
+    full = grad.shape[-1]
+    grad = grad.clone()
+    slopes = torch.empty_like(found.matrices) if full > 2 else grad
+    grad, to_swaps = (grad, grad) if back else _swap_gradient(grad, found)
+    sizes = _sizes(full, back)
+    for size, was in zip(reversed(sizes), reversed(found.windows), strict=True):
+        four = _four(grad, size)
+        wish = _taken(four)
+        # To go back is to apply the transpose: what came in and the wish change roles.
+        places, elements = (was, wish) if back else (wish, was)
+        _of(slopes, full, size).copy_(places.unsqueeze(1) * elements)
+        matrix = _of(found.matrices, full, size)
+        four.copy_((_forth if back else _back)(wish, matrix).permute(1, 2, 0))
+    if back:
+        grad, to_swaps = _swap_gradient(grad, found)
+    to_gaps = torch.zeros_like(gaps)
+    # A pair changes places by odds² / (1 + odds²), at half the gap.
+    odds = found.pair_odds
+    slope = against_slope(gaps[..., ::2] / 2, odds, squash)
+    to_gaps[..., ::2] = to_swaps * odds * slope / (1 + odds.square()).square()
+    if full > 2:
+        _cuts_gradient(to_gaps, slopes, found, squash)
+    return grad, to_gaps
+
+
+def _cuts_gradient(to_gaps: Tensor, slopes: Tensor, found: _Kept, squash: Squash) -> None:
+    """Add to the gradient of the gaps what comes from those of the cuts' matrices."""
+    moves, index = _constants(to_gaps.shape[-1] + 1, slopes.dtype, slopes.device)
+    to_shares = (moves.T @ slopes.flatten(0, 1).flatten(1)).view_as(found.shares)
+    mean = (to_shares * found.shares).sum(0)
+    near, middle, far = found.odds.unbind(0)
+    bd, ad, bc, ac, ab = ((to_shares - mean) / found.total).unbind(0)
+    ends = ac + ab * (middle * middle)
+    to_odds = torch.stack(
+        [
+            ad * middle + ends * far,
+            2 * middle * (bd + ab * (near * far)) + ad * near + bc * far,
+            bc * middle + ends * near,
+        ]
+    )
+    before, inner, behind = (to_odds * against_slope(found.distances, found.odds, squash)).unbind(0)
+    inner = (before + inner + behind) / 2
+    to_gaps.index_add_(-1, index, torch.cat([before, inner, behind], dim=-1))
+
+
 def _differentiable_gradient(
-    x: Tensor, pairs: Tensor, back: bool, fours: Sequence[Tensor], grad: Tensor
+    x: Tensor, gaps: Tensor, grad: Tensor, back: bool, squash: Squash
 ) -> tuple[Tensor | None, ...]:
-    # Weights may hang on the numbers themselves: views tell one way from the other.
-    x, pairs, *fours = inputs = [t.view_as(t) for t in (x, pairs, *fours)]
+    # Gaps may hang on the values themselves: views tell one way from the other.
+    x, gaps = inputs = [t.view_as(t) for t in (x, gaps)]
     wanted = [t for t in inputs if t.requires_grad]
     options = {"create_graph": True, "materialize_grads": True}
-    found = iter(torch.autograd.grad(mix(x, pairs, back, *fours), wanted, grad, **options))
-    first, second, *rest = [next(found) if t.requires_grad else None for t in inputs]
-    return first, second, None, *rest
+    found = iter(torch.autograd.grad(mix(x, gaps, back, squash), wanted, grad, **options))
+    return tuple(next(found) if t.requires_grad else None for t in inputs)
+
+
+def _weigh(gaps: Tensor, squash: Squash, found: _Kept) -> None:
+    """Compute what pairs and cuts are mixed by."""
+    full = gaps.shape[-1] + 1
+    found.pair_odds = against(gaps[..., ::2] / 2, squash)
+    square = found.pair_odds * found.pair_odds
+    found.swaps = square / (1 + square)
+    if full == 2:
+        return
+    moves, index = _constants(full, gaps.dtype, gaps.device)
+    before, inner, behind = gaps.index_select(-1, index).chunk(3, dim=-1)
+    half = inner / 2
+    found.distances = torch.stack([before + half, half, behind + half])
+    found.odds = against(found.distances, squash)
+    near, middle, far = found.odds.unbind(0)
+    square, ends = middle * middle, near * far
+    outcomes = torch.stack([square, near * middle, middle * far, ends, ends * square])
+    found.total = 1 + outcomes.sum(0)
+    found.shares = outcomes / found.total
+    moved = moves @ found.shares.flatten(1)
+    still = torch.eye(4, dtype=gaps.dtype, device=gaps.device)
+    found.matrices = moved.view(4, 4, *square.shape) + still[..., None, None]
+
+
+@kept
+def _constants(full: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """How outcomes move four values, (16, 5), and the three gaps around each cut.
+
+    Cuts come level by level, the largest buckets first; a cut is in the middle of its bucket.
+    """
+    moves = torch.stack([torch.eye(4)[list(order)] - torch.eye(4) for order in _OUTCOMES])
+    middles = [
+        place + size // 2 - 1 for size in _sizes(full, False) for place in range(0, full, size)
+    ]
+    index = torch.tensor([middle + way for way in (-1, 0, 1) for middle in middles])
+    return moves.flatten(1).T.contiguous().to(device, dtype), index.to(device)
 
 
 def _sizes(n: int, back: bool) -> list[int]:
@@ -150,88 +222,39 @@ def _sizes(n: int, back: bool) -> list[int]:
     return sizes if back else sizes[::-1]
 
 
-def _of(tensors: Any, size: int) -> list[Tensor]:
-    """What belongs to the cuts of one level, which are at odd multiples of half the size."""
-    step = size // 4
-    return [tensor[..., step - 1 :: 2 * step] for tensor in tensors]
+def _of(matrices: Tensor, full: int, size: int) -> Tensor:
+    """What belongs to the cuts of one level."""
+    count = full // size
+    return matrices.narrow(-1, count - 1, count)
 
 
-def _four(x: Tensor, size: int) -> Four:
-    """The four numbers around each cut of a level."""
-    start = size // 2 - 2
-    a, b, c, d = (x[..., start + place :: size].clone() for place in range(4))
-    return a, b, c, d
+def _four(x: Tensor, size: int) -> Tensor:
+    """The four values around each cut of a level, in place: (b, cuts, 4)."""
+    return x.unflatten(-1, (-1, size)).narrow(-1, size // 2 - 2, 4)
 
 
-def _put(x: Tensor, size: int, four: Four) -> None:
-    for place, numbers in enumerate(four):
-        x[..., size // 2 - 2 + place :: size] = numbers
+def _taken(four: Tensor) -> Tensor:
+    """A copy of them, (4, b, cuts)."""
+    return four.permute(2, 0, 1).clone(memory_format=torch.contiguous_format)
 
 
-def _sums(fours: Sequence[Tensor]) -> list[Tensor]:
-    """What the numbers of a window are mixed by, from the weights of the outcomes."""
-    bd, ad, bc, ac, ab = fours
-    low, high = ad + ac, bc + ac
-    return [low, bd + ad, high + ab, bd + bc, ab, low + ab, high]
-
-
-def _sums_gradient(slopes: list[Tensor]) -> tuple[Tensor, ...]:
-    low, second, fourth, third, ab, first, high = slopes
-    down, up = low + first, fourth + high
-    return second + third, down + second, up + third, down + up, ab + fourth + first
-
-
-def _forth(x: Four, sums: list[Tensor]) -> Four:
+def _forth(four: Tensor, matrix: Tensor) -> Tensor:
     """Mix the elements of windows into places."""
-    a, b, c, d = x
-    low, second, fourth, third, ab, first, high = sums
-    middle = c - b
-    return (
-        torch.addcmul(a, b - a, low).addcmul_(c - a, ab),
-        torch.addcmul(b, middle, second).addcmul_(d - b, fourth),
-        torch.addcmul(c, middle, third, value=-1).addcmul_(a - c, first),
-        torch.addcmul(d, c - d, high).addcmul_(b - d, ab),
-    )
+    return (matrix * four).sum(1)
 
 
-def _back(x: Four, sums: list[Tensor]) -> Four:
+def _back(four: Tensor, matrix: Tensor) -> Tensor:
     """Mix the places of windows into elements: the transpose."""
-    a, b, c, d = x
-    low, second, fourth, third, ab, first, high = sums
-    outer, middle = c - a, c - b
-    return (
-        torch.addcmul(a, outer, first),
-        torch.addcmul(b, a - b, low).addcmul_(middle, third).addcmul_(d - b, ab),
-        torch.addcmul(c, outer, ab, value=-1)
-        .addcmul_(middle, second, value=-1)
-        .addcmul_(d - c, high),
-        torch.addcmul(d, b - d, fourth),
-    )
+    return (matrix * four.unsqueeze(1)).sum(0)
 
 
-def _slopes(x: Four, wish: Four) -> tuple[Tensor, ...]:
-    """Gradients of the sums, of numbers that are mixed forth and the gradients of the result."""
-    a, b, c, d = x
-    to_a, to_b, to_c, to_d = wish
-    middle = c - b
-    return (
-        (b - a) * to_a,
-        middle * to_b,
-        (d - b) * to_b,
-        -middle * to_c,
-        torch.addcmul((c - a) * to_a, b - d, to_d),
-        (a - c) * to_c,
-        (c - d) * to_d,
-    )
-
-
-def _swap(x: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+def _swap(x: Tensor, swaps: Tensor) -> tuple[Tensor, Tensor]:
     """Mix buckets of two; also return how far apart their numbers were."""
     apart = x[..., 1::2] - x[..., ::2]
-    moved = apart * pairs
+    moved = apart * swaps
     return torch.stack([x[..., ::2] + moved, x[..., 1::2] - moved], dim=-1).flatten(-2), apart
 
 
-def _swap_gradient(grad: Tensor, pairs: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
-    mixed, difference = _swap(grad, pairs)
-    return mixed, -difference * apart
+def _swap_gradient(grad: Tensor, found: _Kept) -> tuple[Tensor, Tensor]:
+    mixed, difference = _swap(grad, found.swaps)
+    return mixed, -difference * found.apart

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from sparsewire.ops._checks import check_choice, check_count, check_floating, check_range
 from sparsewire.ops._engines import uses_kernels
-from sparsewire.ops._mixing import Mix, four_weights, pair_weights
+from sparsewire.ops._mixing import Mix
 from sparsewire.ops._precision import without_autocast
 from sparsewire.ops.halves import FAR, SQUASHES, Squash, half, log_odds
 
@@ -109,8 +109,9 @@ class SoftOrder:
             return self.mixed(values.unsqueeze(-1), back).squeeze(-1)
         n = values.shape[-1]
         values = F.pad(values, (0, self.full - n)) if self.full > n else values
-        pairs, fours = pair_weights(self.gaps, self.squash), four_weights(self.gaps, self.squash)
-        return Mix.apply(values, pairs, back, *fours)[..., :n]  # pyright: ignore
+        rows, gaps = values.reshape(-1, self.full), self.gaps.reshape(-1, self.full - 1)
+        mixed: Tensor = Mix.apply(rows, gaps, back, self.squash)  # pyright: ignore
+        return mixed.view(values.shape)[..., :n]
 
     def _has_kernel(self, values: Tensor) -> bool:
         if self.reach != 2 or self.squash == "cauchy" or not values.numel():

@@ -96,7 +96,8 @@ def soft_rank(
     places = places.expand(moved.shape)
     soft = order.scattered(order.unsorted(places))
     soft = soft + order.nothing() if order.sure else soft
-    return _back(_hardened(soft, order.scattered(places), hard).to(x.dtype), x, dim)
+    exact = order.scattered(places) if hard else soft
+    return _back(_hardened(soft, exact, hard).to(x.dtype), x, dim)
 
 
 def soft_permutation(

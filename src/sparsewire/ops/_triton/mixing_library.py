@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsewire.ops._mixing import four_weights, mix, pair_weights
+from sparsewire.ops._mixing import mix
 from sparsewire.ops._triton import mixing
 from sparsewire.ops._triton.library import _second, last_pass, operator
 from sparsewire.ops.halves import Squash
@@ -16,11 +16,10 @@ SQUASHES: dict[Squash, int] = {"student": mixing.STUDENT, "logistic": mixing.LOG
 def _mixed(values: Tensor, gaps: Tensor, back: bool, squash: int) -> Tensor:
     """The same in plain PyTorch."""
     (name,) = [name for name, number in SQUASHES.items() if number == squash]
-    missing = gaps.shape[-1] + 1 - values.shape[-2]
-    filled = torch.nn.functional.pad(values.transpose(-1, -2), (0, missing))
-    weights = (pair_weights(gaps, name), *four_weights(gaps, name))
-    pairs, *fours = (weight.unsqueeze(-2) for weight in weights)
-    return mix(filled, pairs, back, *fours)[..., : values.shape[-2]].transpose(-1, -2)
+    (_, n, features), full = values.shape, gaps.shape[-1] + 1
+    rows = torch.nn.functional.pad(values.transpose(1, 2), (0, full - n)).flatten(0, 1)
+    mixed = mix(rows, gaps.repeat_interleave(features, 0), back, name)
+    return mixed[:, :n].unflatten(0, (-1, features)).transpose(1, 2)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
