@@ -21,8 +21,9 @@ from sparsewire.cli import main
     ("words", "complaint"),
     [
         (["--device", "tpu"], "--device: invalid choice: 'tpu'"),
-        (["--only", "spread,soup"], "must be some of ceilings,spread,step,glimpse; got"),
-        (["--only", ","], "must be some of ceilings,spread,step,glimpse; got ','"),
+        (["--only", "spread,soup"], "must be some of ceilings,spread,step,glimpse,sorting; got"),
+        (["soup"], "must be one of ceilings,spread,step,glimpse,sorting; got 'soup'"),
+        (["--only", ","], "must be some of ceilings,spread,step,glimpse,sorting; got ','"),
         (["--sizes", "8,few"], "must be whole numbers between 2 and 4194304"),
         (["--sizes", "1"], "must be whole numbers between 2 and 4194304"),
         (["--threads", "0"], "--threads must be at least 1; got 0"),

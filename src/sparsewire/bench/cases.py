@@ -5,11 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-GROUPS = ("ceilings", "spread", "step", "glimpse")
+from sparsewire.bench.case import OURS, Case
+from sparsewire.bench.sorting_cases import sorting_plan
+
+GROUPS = ("ceilings", "spread", "step", "glimpse", "sorting")
 CEILINGS = ("copy", "exp", "matmul float32", "matmul bfloat16")
 
 # Ours is what a user gets without asking; the others of this library can be chosen.
-OURS = "auto"
 OWN_ENGINES = (OURS, "reference", "chunked", "compiled")
 # Engines that keep tables of all pairs.
 TABLE_ENGINES = ("reference", "plain")
@@ -37,22 +39,6 @@ QUICK_SIZES = (64, 256)
 
 # Given sizes above this are measured with variances at their floor.
 _LARGEST_WIDE = 2**15
-
-
-@dataclass(frozen=True)
-class Case:
-    """One measurement, and one row of the record."""
-
-    case: str
-    engine: str
-    n: int = 0
-    variant: str = ""
-    mode: str = "eager"
-    batch: int = 0
-
-    def __str__(self) -> str:
-        size = f" n={self.n:,}" if self.n else ""
-        return " ".join(filter(None, (f"{self.case}{size}", self.variant, self.engine, self.mode)))
 
 
 @dataclass(frozen=True)
@@ -104,7 +90,7 @@ def plan(
         device: `"cpu"` or `"cuda"`.
         quick: Whether it must end within a minute on a CPU.
         only: Which of `GROUPS` to measure.
-        sizes: Sizes n instead of the usual ones, for `spread` and `step`.
+        sizes: Sizes n instead of the usual ones, for all but `glimpse`.
     """
     cases = list(_ceilings(device))
     if "spread" in only:
@@ -119,6 +105,8 @@ def plan(
         cases += _steps(device, quick, sorted(sizes))
     if "glimpse" in only:
         cases += _glimpses(device, quick)
+    if "sorting" in only:
+        cases += sorting_plan(device, quick, sorted(sizes))
     return cases
 
 

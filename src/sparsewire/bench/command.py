@@ -10,22 +10,24 @@ from typing import Any, NamedTuple
 from sparsewire import machine
 from sparsewire.bench import growth, record
 from sparsewire.bench.cases import GROUPS, OWN_ENGINES, plan
+from sparsewire.bench.found import Setting
 from sparsewire.bench.page import page
-from sparsewire.bench.perform import Setting
 from sparsewire.bench.runner import Run, say, start_worker
 from sparsewire.bench.worker import WorkerLostError
 from sparsewire.cli import how_to_install
 
 _DESCRIPTION = """\
 Measure this machine's ceilings (copy, exp, matrix products), every engine of `spread` beside plain
-PyTorch and KeOps, whole training steps of the free layer, and glimpse layers. Every engine is
-checked against float64 before it is timed. What would need too much memory or time is skipped, and
-what breaks is recorded; neither ends the run. Rows are added to the record as they come.
+PyTorch and KeOps, whole training steps of the free layer, glimpse layers, and soft sorts beside
+others. Every engine is checked against float64 before it is timed. What would need too much memory
+or time is skipped, and what breaks is recorded; neither ends the run. Rows are added to the record
+as they come.
 """
 _EPILOGUE = """\
 examples:
   sparsewire bench --quick                      within a minute on a CPU
-  sparsewire bench --only spread --sizes 64,256,1024
+  sparsewire bench spread --sizes 64,256,1024
+  sparsewire bench sorting --device cpu --threads 1
   sparsewire bench --json > rows.jsonl          rows and nothing else on standard output
   sparsewire bench --merge other.csv            add another machine's record to this one
   sparsewire bench --draw                       make page and figure again from the record
@@ -148,7 +150,7 @@ def short_table(rows: Sequence[dict[str, Any]]) -> str:
             continue
         forward, extra, ratio = row["ms_forward"], row["extra_mib"], row["ratio_to_reference"]
         floor = row["floor_ms"]
-        name = f"{row['case']} {row['variant']}" if row["case"] == "glimpse" else row["case"]
+        name = f"{row['case']} {row['variant']}" if row["case"] in growth.SHAPED else row["case"]
         lines.append(
             (
                 name,
@@ -180,21 +182,29 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
+    add(
+        "parts",
+        nargs="*",
+        type=_group,
+        metavar="PART",
+        help=f"some of {', '.join(GROUPS)} (default: all); ceilings are measured always, "
+        "floors need them",
+    )
     add("--quick", action="store_true", help="few and small sizes: within a minute on a CPU")
     add("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
     add(
         "--only",
         type=_groups,
-        default=GROUPS,
-        metavar="PARTS",
-        help=f"some of {','.join(GROUPS)}; ceilings are measured always, floors need them",
+        default=(),
+        metavar="PART,PART,…",
+        help="the same as one word",
     )
     add(
         "--sizes",
         type=_sizes,
         default=(),
         metavar="N,N,…",
-        help="sizes n of spread and step instead of the usual ones",
+        help="sizes n of spread, step and sorting instead of the usual ones",
     )
     add("--threads", type=int, help="threads on the CPU (default: what torch takes)")
     add(
@@ -225,6 +235,8 @@ def _parser() -> argparse.ArgumentParser:
 def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     import torch
 
+    chosen = {*args.parts, *args.only}
+    args.only = tuple(name for name in GROUPS if name in chosen or not chosen)
     available = torch.cuda.is_available()
     if args.device is None:
         args.device = "cuda" if available else "cpu"
@@ -243,7 +255,13 @@ def _groups(text: str) -> tuple[str, ...]:
     unknown = [name for name in names if name not in GROUPS]
     if unknown or not names:
         raise argparse.ArgumentTypeError(f"must be some of {','.join(GROUPS)}; got {text!r}")
-    return tuple(name for name in GROUPS if name in names)
+    return tuple(names)
+
+
+def _group(text: str) -> str:
+    if text not in GROUPS:
+        raise argparse.ArgumentTypeError(f"must be one of {','.join(GROUPS)}; got {text!r}")
+    return text
 
 
 def _sizes(text: str) -> tuple[int, ...]:

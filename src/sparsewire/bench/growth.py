@@ -18,7 +18,16 @@ LABELS = {
     "compiled": "compiled",
     "plain": "plain PyTorch",
     "keops": "KeOps",
+    "softsort": "SoftSort",
+    "neuralsort": "NeuralSort",
+    "sinkhorn": "Sinkhorn",
+    "bitonic values": "bitonic, no matrix",
+    "listmle": "ListMLE",
+    "ott": "OTT",
+    "torchsort": "torchsort",
 }
+# Cases whose variant is a shape.
+SHAPED = ("glimpse", "sort_by")
 
 
 class Series(NamedTuple):
@@ -67,7 +76,7 @@ def series(rows: Sequence[Row], column: str) -> list[Series]:
 def label(row: Row) -> str:
     """Name the engine of a row, with its variant and mode where they are not the usual ones."""
     words = [str(LABELS.get(row["engine"], row["engine"]))]
-    if row["variant"] and row["case"] != "glimpse":
+    if row["variant"] and row["case"] not in SHAPED:
         words.append(row["variant"])
     if row["mode"] == "captured":
         words.append("captured")

@@ -1,19 +1,22 @@
 """What is not tried, and why: cases that would need too much memory or too much time."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sparsewire import ops
 from sparsewire.bench.cases import ALL_PAIRS, TABLE_ENGINES, Case, Sizes, sizes_of
 from sparsewire.bench.problems import has_tolerance
+from sparsewire.bench.sorting_cases import SORTING, reason_not_to_sort, sorting_table_bytes
 
 # Tables of float32 that plain PyTorch holds at its peak, forward and backward, by measurement.
 _TABLES = 12
 _SHORT_MS = 250.0
 # Powers of n: pairs grow with its square, what an engine that leaves most of them out linearly.
 _LEAST, _MOST, _MARGIN = 1.0, 2.0, 0.3
+# A network of n layers that moves a matrix grows with the cube.
+_MOST_SORTING = 3.0
 
 Row = dict[str, Any]
 
@@ -25,6 +28,7 @@ class Limits:
     memory: int  # bytes
     seconds: float  # of one forward and backward pass
     keops: bool = True  # whether it is installed
+    absent: Collection[str] = ()  # engines of soft sorts that are not
 
 
 def reason_to_skip(case: Case, rows: Sequence[Row], limits: Limits) -> str | None:
@@ -41,10 +45,9 @@ def reason_to_skip(case: Case, rows: Sequence[Row], limits: Limits) -> str | Non
         return "spread has no option tolerance: it never leaves a pair out"
     if case.engine == "keops" and not limits.keops:
         return "pykeops is not installed: pip install 'sparsewire[keops]'"
-    sizes = sizes_of(case)
-    return (
-        _after_eager(case, rows) or _too_large(case, sizes, limits) or _too_slow(case, rows, limits)
-    )
+    if case.case in SORTING and (reason := reason_not_to_sort(case, limits.absent)):
+        return reason
+    return _after_eager(case, rows) or _too_large(case, limits) or _too_slow(case, rows, limits)
 
 
 def table_bytes(sizes: Sizes) -> int:
@@ -52,9 +55,12 @@ def table_bytes(sizes: Sizes) -> int:
     return sizes.pairs * 4 * _TABLES
 
 
-def _too_large(case: Case, sizes: Sizes, limits: Limits) -> str | None:
-    need = table_bytes(sizes)
-    if case.engine not in TABLE_ENGINES or need <= limits.memory:
+def _too_large(case: Case, limits: Limits) -> str | None:
+    if case.case in SORTING:
+        need = sorting_table_bytes(case)
+    else:
+        need = table_bytes(sizes_of(case)) if case.engine in TABLE_ENGINES else 0
+    if need <= limits.memory:
         return None
     return (
         f"its tables would need about {need / 2**30:,.1f} GiB; "
@@ -63,7 +69,7 @@ def _too_large(case: Case, sizes: Sizes, limits: Limits) -> str | None:
 
 
 def _too_slow(case: Case, rows: Sequence[Row], limits: Limits) -> str | None:
-    """Expect time to grow from the last size as it grew to it, a little faster; n² at most."""
+    """Expect time to grow from the last size as it grew to it, a little faster, up to a power."""
     before = [row for row in rows if _same_series(case, row) and row["n"] < case.n]
     if not before:
         return None
@@ -72,11 +78,11 @@ def _too_slow(case: Case, rows: Sequence[Row], limits: Limits) -> str | None:
     if last["ms_forward_backward"] is None:
         given_up = last["status"] == "skipped" or "stopped after" in last["note"]
         return f"n={last['n']:,} was given up already" if given_up else None
-    power = _MOST
+    power = most = _MOST_SORTING if case.case in SORTING else _MOST
     if len(before) > 1 and (earlier := before[-2])["ms_forward_backward"]:
         slower = last["ms_forward_backward"] / earlier["ms_forward_backward"]
         seen = math.log(slower) / math.log(last["n"] / earlier["n"])
-        power = min(max(seen + _MARGIN, _LEAST), _MOST)
+        power = min(max(seen + _MARGIN, _LEAST), most)
     seconds = last["ms_forward_backward"] * 1e-3 * (case.n / last["n"]) ** power
     if seconds <= limits.seconds:
         return None

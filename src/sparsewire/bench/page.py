@@ -5,11 +5,11 @@ from typing import Any
 
 from sparsewire.bench import growth, targets
 from sparsewire.bench.cases import FEW, OURS
+from sparsewire.bench.markdown import half_range, milliseconds, note, number, origin, over, table
 from sparsewire.bench.runner import quantity
+from sparsewire.bench.sorting_page import sorting_section
 
 Row = dict[str, Any]
-
-_VERSIONS = ("python", "torch", "numpy", "triton", "keops", "sparsewire")
 
 _INTRODUCTION = """\
 # Benchmarks
@@ -88,6 +88,8 @@ def page(rows: Sequence[Row], record: str, figure: str) -> str:
         for case, (heading, explanation) in _HEADINGS.items():
             if case in cases:
                 parts.append(_section(cases[case], heading, explanation))
+        if text := sorting_section(device, cases):
+            parts.append(text)
     return "\n".join(parts)
 
 
@@ -97,7 +99,7 @@ def _ceilings(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     return (
-        "### Ceilings\n\n" + _table(("ceiling", "measured", "with"), lines) + f"\n{_origin(rows)}\n"
+        "### Ceilings\n\n" + table(("ceiling", "measured", "with"), lines) + f"\n{origin(rows)}\n"
     )
 
 
@@ -108,9 +110,9 @@ def _targets(rows: Sequence[Row]) -> str:
         most = f"{target.ms:g} ms" + ("" if target.mib is None else f", {_memory(target.mib)}")
         found, counts = "", [""] * 5
         if row is not None:
-            found = f"{_ms(row['ms_forward_backward'])} ms, {_memory(row['extra_mib'])}"
+            found = f"{milliseconds(row['ms_forward_backward'])} ms, {_memory(row['extra_mib'])}"
             counts = [f"{row[name]:.2g}" for name in ("bytes", "exps", "flops")]
-            counts += [f"{_ms(row[name])} ms" for name in ("floor_ms", "near_floor_ms")]
+            counts += [f"{milliseconds(row[name])} ms" for name in ("floor_ms", "near_floor_ms")]
         lines.append((target.work, target.before, most, found, *counts))
     head = ("work", "the paper's code", "target", "ours", "bytes", "exps", "flops")
     head = (*head, "floor", "near floor")
@@ -118,7 +120,7 @@ def _targets(rows: Sequence[Row]) -> str:
         "### Targets\n\nWhat was set out to be reached; time and extra memory, captured. The "
         "paper's code was timed earlier, on an H200, in no run of this record. "
         "Bytes, exponentials and other operations are what the floor counts.\n\n"
-        + _table(head, lines)
+        + table(head, lines)
     )
 
 
@@ -130,40 +132,40 @@ def _section(rows: Sequence[Row], heading: str, explanation: str) -> str:
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("n", lambda row: f"{row['n']:,}"),
         ("engine", growth.label),
-        ("forward", lambda row: _ms(row["ms_forward"])),
-        ("forward and backward", lambda row: _ms(row["ms_forward_backward"])),
-        ("±", lambda row: "" if row["noise"] is None else f"{50 * row['noise']:.0f} %"),
+        ("forward", lambda row: milliseconds(row["ms_forward"])),
+        ("forward and backward", lambda row: milliseconds(row["ms_forward_backward"])),
+        ("±", half_range),
         ("× ours", lambda row: _against_ours(row, rows)),
-        ("extra MiB", lambda row: _number(row["extra_mib"], "{:,.1f}")),
-        ("error", lambda row: _number(row["error"], "{:.0e}")),
-        ("floor", lambda row: _ms(row["floor_ms"])),
+        ("extra MiB", lambda row: number(row["extra_mib"], "{:,.1f}")),
+        ("error", lambda row: number(row["error"], "{:.0e}")),
+        ("floor", lambda row: milliseconds(row["floor_ms"])),
         ("by", lambda row: row["floor_limit"] or ""),
-        ("time / floor", lambda row: _over(row, "floor_ms")),
-        ("time / near floor", lambda row: _over(row, "near_floor_ms")),
-        ("note", _note),
+        ("time / floor", lambda row: over(row, "floor_ms")),
+        ("time / near floor", lambda row: over(row, "near_floor_ms")),
+        ("note", note),
     ]
     if rows[0]["case"] == "glimpse":
         columns[0] = ("outputs", lambda row: row["variant"])
         columns.insert(1, ("batch", lambda row: str(row["batch"])))
     lines = [tuple(write(row) for _, write in columns) for row in rows]
-    text = f"### {heading}\n\n{explanation}\n\n{_table([name for name, _ in columns], lines)}"
-    return f"{text}\n{_growth(rows)}{_origin(rows)}\n"
+    text = f"### {heading}\n\n{explanation}\n\n{table([name for name, _ in columns], lines)}"
+    return f"{text}\n{_growth(rows)}{origin(rows)}\n"
 
 
 def _growth(rows: Sequence[Row]) -> str:
     """Say how fast each engine grows."""
     memory = {line.label: line.exponent for line in growth.series(rows, "extra_mib")}
     lines = [
-        (line.label, f"{line.exponent:.2f}", _number(memory.get(line.label), "{:.2f}"))
+        (line.label, f"{line.exponent:.2f}", number(memory.get(line.label), "{:.2f}"))
         for line in growth.series(rows, "ms_forward_backward")
         if line.exponent is not None
     ]
     if not lines:
         return ""
-    table = _table(("engine", "time grows as n to the", "extra memory as n to the"), lines)
+    written = table(("engine", "time grows as n to the", "extra memory as n to the"), lines)
     return (
         f"Growth, fitted by least squares in the logarithms to the {growth.LAST} largest sizes "
-        f"(at least {growth.LEAST}):\n\n{table}\n"
+        f"(at least {growth.LEAST}):\n\n{written}\n"
     )
 
 
@@ -176,37 +178,3 @@ def _against_ours(row: Row, rows: Sequence[Row]) -> str:
             ours, mine = other["ms_forward_backward"], row["ms_forward_backward"]
             return f"{mine / ours:.2f}" if ours and mine else ""
     return ""
-
-
-def _over(row: Row, floor: str) -> str:
-    time, least = row["ms_forward_backward"], row[floor]
-    return f"{time / least:,.1f}" if time and least else ""
-
-
-def _note(row: Row) -> str:
-    if row["status"] in ("ok", "wrong"):
-        return row["note"]
-    return f"{row['status']}: {row['note']}"
-
-
-def _origin(rows: Sequence[Row]) -> str:
-    row = rows[0]
-    versions = ", ".join(f"{name} {row[name]}" for name in _VERSIONS if row[name])
-    quick = " quick run;" if row["plan"] == "quick" else ""
-    return f"{row['date']};{quick} commit `{row['commit']}`; {versions}."
-
-
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rule = "|" + "---|" * len(head)
-    body = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-    return "\n".join(["| " + " | ".join(head) + " |", rule, *body]) + "\n"
-
-
-def _ms(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)

@@ -4,10 +4,7 @@ import contextlib
 import functools
 import gc
 import math
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +14,8 @@ import sparsewire as sw
 from sparsewire import ops
 from sparsewire.bench import ceilings, exactness
 from sparsewire.bench.cases import ALL_PAIRS, FEW, OURS, Case, samples_of, sizes_of
-from sparsewire.bench.measure import CudaMeter, Measured, Meter, captured, meter_for
+from sparsewire.bench.found import Row, Setting, add_note, enter, explain, in_mode, judge
+from sparsewire.bench.measure import CudaMeter, Meter, captured, meter_for
 from sparsewire.bench.peers import PEERS
 from sparsewire.bench.problems import (
     LayerProblem,
@@ -25,22 +23,11 @@ from sparsewire.bench.problems import (
     layer_problem,
     spread_problem,
 )
+from sparsewire.bench.sorting_cases import SORTING
+from sparsewire.bench.sorting_perform import perform_sorting
 
 _LEARNING_RATE = 1e-3
 _WARM_UP_CALLS = 10  # sw.capture runs a few steps eagerly first
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How a run measures."""
-
-    device: str = "cpu"
-    threads: int | None = None
-    budget: float = 0.5  # seconds for the repeats of a call
-    table_pairs: int = 2**25  # up to so many pairs, the float64 reference is computed
-    checked_pairs: int = 2**25  # up to so many, float64 in chunks
 
 
 def perform(case: Case, setting: Setting) -> Row:
@@ -58,20 +45,6 @@ def perform(case: Case, setting: Setting) -> Row:
     if device.type == "cuda":
         _release()
     return row
-
-
-def explain(error: BaseException) -> str:
-    """Say in one line what went wrong, and where."""
-    lines = str(error).strip().splitlines()
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    message = lines[0][:200] if lines else "no message"
-    return f"{type(error).__name__}: {message}{where}"
-
-
-def add_note(row: Row, note: str) -> None:
-    """Add to the note of a row."""
-    row["note"] = "; ".join(filter(None, (row.get("note"), note)))
 
 
 def _release() -> None:
@@ -103,17 +76,17 @@ def _perform_spread(case: Case, setting: Setting, meter: Meter, row: Row) -> Non
         return [out.detach(), *torch.autograd.grad(out, problem.leaves, problem.weight)]
 
     with sw.engine("auto"):
-        forward, both, capture_mib = _modes(case, meter, plain_forward, plain_both)
+        forward, both, capture_mib = in_mode(case, meter, plain_forward, plain_both)
         results = exactness.name_results(problem, both())
         if (truth := _spread_truth(*drawn, setting)) is not None:
-            _judge(row, *exactness.relative_error(results, truth[0]), truth[1])
+            judge(row, *exactness.relative_error(results, truth[0]), truth[1])
         else:
             add_note(row, "too large to check")
         del results
         if row["status"] == "ok":
             forward()
             row["ms_forward"] = meter.time(forward).ms
-            _enter(row, meter.measure(both), capture_mib)
+            enter(row, meter.measure(both), capture_mib)
 
 
 def _perform_layer(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
@@ -140,11 +113,11 @@ def _perform_layer(case: Case, setting: Setting, meter: Meter, row: Row) -> None
                 row["status"] = "wrong"
                 add_note(row, "the captured step gives a loss that is not finite")
                 return
-            _enter(row, meter.measure(replay), extra)
+            enter(row, meter.measure(replay), extra)
         else:
             forward()
             row["ms_forward"] = meter.time(forward).ms
-            _enter(row, meter.measure(step), None)
+            enter(row, meter.measure(step), None)
 
 
 _PERFORMERS: dict[str, Callable[[Case, Setting, Meter, Row], None]] = {
@@ -153,6 +126,7 @@ _PERFORMERS: dict[str, Callable[[Case, Setting, Meter, Row], None]] = {
     FEW: _perform_spread,
     "step": _perform_layer,
     "glimpse": _perform_layer,
+    **dict.fromkeys(SORTING, perform_sorting),
 }
 
 
@@ -168,19 +142,6 @@ def _spread_engine(case: Case) -> Callable[..., Tensor]:
     if case.variant == ALL_PAIRS:
         return functools.partial(ops.spread, tolerance=0.0)
     return engines[case.engine]
-
-
-def _modes(
-    case: Case, meter: Meter, forward: Callable[[], Tensor], both: Callable[[], list[Tensor]]
-) -> tuple[Callable[[], Tensor], Callable[[], list[Tensor]], float | None]:
-    """Return the two calls as they are, or as graphs, and the memory that capturing needed."""
-    if case.mode != "captured":
-        return forward, both, None
-    if not isinstance(meter, CudaMeter):
-        raise ValueError(f"mode must be 'eager' without a GPU; got {case.mode!r}")
-    both()
-    extra, replay = meter.peak(lambda: captured(both))
-    return captured(forward), replay, extra
 
 
 def _training_step(problem: LayerProblem) -> Callable[[], Tensor]:
@@ -243,20 +204,7 @@ def _check_layer(case: Case, setting: Setting, problem: LayerProblem, row: Row) 
     except Exception as error:  # the measurement will tell if the engine itself is broken
         add_note(row, f"not checked: {explain(error)}")
         return
-    _judge(row, *found, name)
-
-
-def _judge(row: Row, error: float, worst: str, against: str) -> None:
-    row.update(error=error if math.isfinite(error) else None, checked_against=against)
-    if not error <= exactness.WRONG:
-        row["status"] = "wrong"
-        add_note(row, f"wrong: relative error {error:.1e} in {worst}, not timed")
-
-
-def _enter(row: Row, found: Measured, capture_mib: float | None) -> None:
-    extra = found.extra_mib if capture_mib is None else capture_mib
-    row.update(ms_forward_backward=found.ms, repeats=found.repeats)
-    row.update(noise=found.noise, extra_mib=extra)
+    judge(row, *found, name)
 
 
 def _exact_engine(pairs: int, setting: Setting) -> tuple[Callable[..., Tensor] | None, str]:

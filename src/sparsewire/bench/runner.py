@@ -8,6 +8,8 @@ from sparsewire.bench import floors
 from sparsewire.bench.cases import Case, sizes_of
 from sparsewire.bench.limits import Limits, reason_to_skip
 from sparsewire.bench.record import complete
+from sparsewire.bench.sorting_cases import SORTING
+from sparsewire.bench.sorting_floors import sorting_work
 from sparsewire.bench.worker import Worker, WorkerLostError
 
 Row = dict[str, Any]
@@ -49,7 +51,7 @@ class Run:
         self._performer: Performer | None = start()
         about = self._performer.about
         self.columns = {**columns, **about["columns"]}
-        self._limits = Limits(about["memory"], seconds, about["keops"])
+        self._limits = Limits(about["memory"], seconds, about["keops"], about.get("absent", ()))
         self.rows: list[Row] = []
 
     def __enter__(self) -> "Run":
@@ -89,16 +91,20 @@ class Run:
         if case.case == "ceilings":
             return
         rates = {r["engine"]: r["rate"] for r in self.rows if r["case"] == "ceilings" and r["rate"]}
-        sizes, near = sizes_of(case), row["near_pairs"]
-        work = floors.forward_backward(sizes)
-        row.update(pairs=sizes.pairs, **work._asdict())
+        if case.case in SORTING:
+            forward, work = sorting_work(case)
+        else:
+            sizes = sizes_of(case)
+            forward, work = floors.forward(sizes), floors.forward_backward(sizes)
+            row["pairs"] = sizes.pairs
+            if (near := row["near_pairs"]) is not None:
+                least = floors.floor(floors.forward_backward(sizes, near), rates)
+                row["near_floor_ms"] = None if least is None else least.ms
+        row.update(work._asdict())
         if (least := floors.floor(work, rates)) is not None:
             row["floor_ms"], row["floor_limit"] = least
-        if (least := floors.floor(floors.forward(sizes), rates)) is not None:
+        if (least := floors.floor(forward, rates)) is not None:
             row["floor_forward_ms"] = least.ms
-        if near is not None:
-            least = floors.floor(floors.forward_backward(sizes, near), rates)
-            row["near_floor_ms"] = None if least is None else least.ms
 
 
 def summary(row: Row) -> str:
@@ -146,9 +152,10 @@ def _columns(case: Case) -> Row:
         "note": "",
     }
     if case.case != "ceilings":
+        row.update(n=case.n, batch=case.batch)
+    if case.case not in ("ceilings", *SORTING):
         sizes = sizes_of(case)
-        row.update(n=case.n, batch=case.batch, contexts=sizes.contexts)
-        row.update(k=sizes.k, m=sizes.m, r=sizes.r)
+        row.update(contexts=sizes.contexts, k=sizes.k, m=sizes.m, r=sizes.r)
     return row
 
 

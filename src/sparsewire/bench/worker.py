@@ -16,7 +16,8 @@ import threading
 from typing import IO, Any
 
 from sparsewire.bench.cases import Case
-from sparsewire.bench.perform import Row, Setting, explain, perform
+from sparsewire.bench.found import Row, Setting, explain
+from sparsewire.bench.perform import perform
 
 _START_SECONDS = 180.0
 
@@ -111,7 +112,7 @@ def _about(setting: Setting) -> dict[str, Any]:
     import torch
 
     from sparsewire import machine
-    from sparsewire.bench import peers
+    from sparsewire.bench import peers, sorting_peers
 
     if setting.threads is not None:
         torch.set_num_threads(setting.threads)
@@ -122,6 +123,7 @@ def _about(setting: Setting) -> dict[str, Any]:
             "columns": machine.describe(device),
             "memory": machine.memory_limit(device),
             "keops": peers.has_keops(),
+            "absent": sorting_peers.absent(),
         }
     except Exception as error:
         return {"failed": explain(error)}
