@@ -92,7 +92,7 @@ def _work(commands: Sequence[Sequence[str]], begun: Any, worst: Any) -> None:
     status = 0
     while status < _SIGNALLED:
         with begun.get_lock():
-            number = begun.value
+            number: int = begun.value
             begun.value += 1
         if number >= len(commands):
             return

@@ -376,7 +376,7 @@ KEYS = torch.tensor([[0, 1, 2, 3], [4, 3, 1, 2], [0, 1, 2, 3], [4, 3, 1, 2]]).fl
 @pytest.mark.parametrize("at_once", [1, 8, 20_000])
 def test_errors_by_hand(at_once, monkeypatch):
     """In order; in order but for equal ones; as it came, all moved; two of four changed places."""
-    monkeypatch.setattr(sorting, "_AT_ONCE", at_once)
+    monkeypatch.setattr(sorting, "_AT_ONCE", {"cpu": at_once})
     trial = build(sets=4)
     trial.sets = Numbers(trial.sets.which, VALUES)
     trial.model = Planted(KEYS)
@@ -410,7 +410,7 @@ def test_keys_are_the_same_however_many_are_read_at_once(monkeypatch):
     assert want.shape == (7, 4)
     assert want.dtype == torch.float32
     for digits in (1, 8, 24):
-        monkeypatch.setattr(sorting, "_AT_ONCE", digits)
+        monkeypatch.setattr(sorting, "_AT_ONCE", {"cpu": digits})
         torch.testing.assert_close(trial.keys(), want)
 
 

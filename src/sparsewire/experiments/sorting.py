@@ -15,6 +15,7 @@ from sparsewire.data import Digits, load_digits, load_mnist
 from sparsewire.data.augment import jitter
 from sparsewire.data.idx import Split
 from sparsewire.data.numbers import LONGEST, draw_numbers, pictures, shelve
+from sparsewire.experiments.fetching import mnist_to_fetch
 from sparsewire.experiments.rates import rise_and_fall
 from sparsewire.layers.sort import QuickSort
 from sparsewire.models.keys import KeyNetwork, WideKeyNetwork
@@ -57,7 +58,7 @@ _TEMPERATURES = {"likelihood": 1.0, "neuralsort": 1.0, "softsort": 1.0, "sinkhor
 _PAPERS_TEMPERATURE = 0.1  # its C is 10
 _STEPS = 20_000
 _SET_SEED = 2019  # of the sets that errors are measured on, whatever the seed of a run
-_AT_ONCE = 2_000  # digits that are read at once in evaluation
+_AT_ONCE = {"cpu": 2_000, "cuda": 50_000}  # digits that are read at once in evaluation
 _WATCHED = 300  # numbers whose keys are kept for figures
 _MOST_SHOWN = 32  # numbers of a set whose sort is kept: of more, nobody would see them
 
@@ -171,6 +172,10 @@ class Sorting(Experiment):
     def digits(self, split: Split) -> Digits:
         """Return the digits of a split."""
         return load_digits(split) if self.data == "digits" else load_mnist(split, self.mnist)
+
+    def fetches(self) -> str | None:
+        """Say that MNIST would be fetched, if it would be."""
+        return mnist_to_fetch(self.mnist) if self.data == "mnist" else None
 
     def build(self, seed: int, device: torch.device) -> "SortingTrial":
         """Make network, digits and optimiser."""
@@ -291,7 +296,8 @@ class SortingTrial(Trial):
 
     def _read(self, which: Tensor) -> Tensor:
         """The keys of sets, as many at once as fit."""
-        chunk = max(1, _AT_ONCE // (self.args.size * self.args.places))
+        most = _AT_ONCE.get(self.device.type, _AT_ONCE["cpu"])
+        chunk = max(1, most // (self.args.size * self.args.places))
         found = [self.model(pictures(self.judged, some)) for some in which.split(chunk)]
         return torch.cat(found).float()
 
