@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from sparsewire._typing import Bool, Float, Int
 from sparsewire.ops._checks import check_choice, check_count, check_floating, kept
+from sparsewire.ops._engines import uses_kernels
 from sparsewire.ops._precision import without_autocast
 
 Squash = Literal["student", "logistic", "cauchy"]
@@ -63,13 +64,17 @@ def log_odds(distance: Float[Tensor, "*b"], squash: Squash = "student") -> Float
 
 
 def half(odds: Float[Tensor, "*b m"], lower: int) -> Float[Tensor, "*b m m"]:
-    """Return the expected half-permutation, by the cheaper of the two exact ways.
+    """Return the expected half-permutation, by the cheaper of the two exact ways, or a kernel.
 
     Args:
         odds: Logarithms of the odds of each element for the upper half.
         lower: How many elements the lower half has.
     """
     m = odds.shape[-1]
+    if _has_kernel(odds, lower):
+        from sparsewire.ops._triton.halves_library import half as by_kernel
+
+        return by_kernel(odds.reshape(-1, m), lower).view(*odds.shape, m)
     if 0 <= lower <= m and math.comb(m, lower) <= _FEW:
         return enumerated_half(odds, lower)
     return exact_half(odds, lower)
@@ -225,6 +230,13 @@ def log_symmetric(
         table = _log_add(table, more)
     found = table[..., -1]
     return torch.where(found < nothing / 2, -torch.inf, found).to(given)
+
+
+def _has_kernel(odds: Tensor, lower: int) -> bool:
+    m = odds.shape[-1]
+    if odds.dtype != torch.float32 or not odds.numel() or not 0 < lower < m <= _MANY:
+        return False
+    return uses_kernels(odds.device) and not torch._C._are_functorch_transforms_active()
 
 
 def _wide(tensor: Tensor) -> Tensor:
