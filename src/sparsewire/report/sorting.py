@@ -1,0 +1,70 @@
+"""Keys of the sorting experiment → the strip: numbers moving through the levels of quicksort."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sparsewire.figures.sorting_file import Keys, misplaced, read_keys, spearman
+from sparsewire.report.frames import errors_at, frames_of, read_or_note, short
+from sparsewire.report.images import packed, picture
+from sparsewire.report.lines import Line
+from sparsewire.training.records import Record
+
+_MOST_RUNS, _MOST_FRAMES, _MOST_KEYS = 6, 40, 500
+# Digits of a row; of more, those of a number stand below each other.
+_MOST_ABREAST = 24
+# Half-permutations of larger sets are tables of more numbers than a page should hold.
+_LARGEST_SET = 32
+
+
+def strips(lines: Sequence[Line], notes: list[str]) -> list[dict[str, Any]]:
+    """Return a strip for each setting that left keys; problems are added to the notes."""
+    shown = []
+    for line in lines:
+        record = min(
+            (run for run in line.runs if run["file"] is not None),
+            key=lambda run: run["seed"],
+            default=None,
+        )
+        if record is None or len(shown) == _MOST_RUNS:
+            continue
+        kept = read_or_note(read_keys, record, notes)
+        if kept is not None:
+            shown.append(_strip(line, record, kept))
+    # Those that can be watched level by level first.
+    return sorted(shown, key=lambda strip: strip["levels"] == 0)
+
+
+def _strip(line: Line, record: Record, kept: Keys) -> dict[str, Any]:
+    chosen = frames_of(len(kept.step), _MOST_FRAMES)
+    step = kept.step[chosen].tolist()
+    ranks = [spearman(kept.values, kept.keys[number]) for number in chosen]
+    strip = {
+        "name": f"{line.label}, seed {record['seed']}",
+        "command": record["command"],
+        "step": step,
+        "error": errors_at(record, step),
+        "spearman": [short(rank) if math.isfinite(rank) else None for rank in ranks],
+        "keys": packed(kept.keys[chosen][:, :_MOST_KEYS], "f4"),
+        "values": kept.values[:_MOST_KEYS].tolist(),
+        "places": record["arguments"]["places"],
+        "levels": 0,
+    }
+    if kept.halves is None or kept.images is None or len(kept.images) > _LARGEST_SET:
+        return strip
+    # A byte for each share: what is less than 1/255 is not seen.
+    shares = np.clip(kept.halves[chosen].astype(np.float64), 0, 1)
+    n, places = kept.images.shape[:2]
+    stacked = n * places > _MOST_ABREAST
+    return strip | {
+        "abreast": 1 if stacked else places,
+        "levels": int(kept.halves.shape[1]),
+        "halves": packed((255 * shares).round(), "u1"),
+        "misplaced": [misplaced(kept, number) for number in chosen],
+        "images": [
+            picture(np.concatenate(list(number), axis=0 if stacked else 1))
+            for number in kept.images
+        ],
+    }
