@@ -35,7 +35,11 @@ GPU_TESTS ?= tests/kernels tests/test_cuda.py tests/test_capture.py tests/rewire
 # More for the benchmark, such as: make bench BENCH_ARGS="--quick"
 BENCH_ARGS ?=
 
-.PHONY: help demo bench test test-kernels test-gpu check format docs dev clean distclean
+# A browser for the tests of the report; to choose: make test-browser CHROMIUM=/path/to/chromium
+CHROMIUM ?= $(shell for p in chromium chromium-browser google-chrome google-chrome-stable; do \
+	command -v "$$p" && break; done)
+
+.PHONY: help demo bench test test-browser test-kernels test-gpu check format docs dev clean distclean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -44,8 +48,11 @@ help: ## list the targets
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.demo ## learn an identity matrix on the CPU, draw its wires and how they moved
+demo: $(VENV)/.demo ## learn wires, a sort and glimpses on the CPU, and make a report of them
 	$(BIN)/python -m sparsewire identity --size 16 --steps 6000 --evaluate-every 100 --until 1e-6 --resume --out out
+	$(BIN)/python -m sparsewire sorting --data digits --places 1 --size 4 --batch 32 --steps 400 --lr 0.002 --jitter 0.3 --resume --out out
+	$(BIN)/python -m sparsewire attention --data digits --steps 300 --evaluate-every 20 --resume --out out
+	$(BIN)/python -m sparsewire report out --out out/report.html
 
 bench: $(VENV)/.bench ## measure this machine into benchmarks/results.csv, and make docs/benchmarks.md
 	$(BIN)/python -m sparsewire bench $(BENCH_ARGS)
@@ -55,6 +62,14 @@ test: $(VENV)/.dev ## run all tests, doctests included
 
 test-kernels: $(VENV)/.kernels ## test every GPU kernel without a GPU, under Triton's interpreter
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/kernels
+
+test-browser: $(VENV)/.dev ## test the report in a real Chromium, without a window
+	@if [ -z "$(CHROMIUM)" ]; then \
+		echo "error: Chromium is needed, and none was found (Debian: apt-get install chromium)." >&2; \
+		echo "       Name one with: make test-browser CHROMIUM=/path/to/chromium" >&2; \
+		exit 1; \
+	fi
+	CHROMIUM="$(CHROMIUM)" $(BIN)/python -m pytest -n 0 -m browser tests/browser
 
 test-gpu: $(VENV)/.dev ## test on a CUDA device: the kernels, the layers, captured steps, a long soak
 	$(BIN)/python -m pytest -n 0 $(GPU_TESTS)

@@ -38,7 +38,7 @@ def test_the_paper_s_models_choose_by_a_convnet(model):
 
 
 def test_the_paper_leaves_variances_and_learning_rate_alone():
-    trial = build(preset="paper", region=5)
+    trial = build(preset="paper", region=5, source_rate=None, frame_rate=None)
     assert isinstance(trial.model, GlimpseClassifier)
     layer = trial.model.look.layer
     assert trial.schedule is None

@@ -117,7 +117,7 @@ def test_digits_spread_from_what_frames_cover_over_the_canvas(scenes):
 @pytest.mark.parametrize("model", ["convnet", "reinforce"])
 def test_digits_spread_also_for_models_without_frames(model, scenes):
     """From what frames would cover, so that all models see the same."""
-    trial = build(model, canvas=400, reduce=20, steps=5)
+    trial = build(model, canvas=400, reduce=20, steps=5, spread=None)
     assert trial.spreading is not None
     assert trial.spreading.share.item() == 0.25
     trial.loss(trial.model, 2, everything)

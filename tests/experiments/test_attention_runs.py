@@ -207,7 +207,7 @@ def test_what_has_settled_stays_so_after_a_stop(tmp_path):
 @pytest.mark.usefixtures("glyphs")
 @of_every_model
 def test_how_far_digits_have_spread_is_known_after_a_stop(model, tmp_path):
-    """3 of 6 steps, from 0.8 to everywhere in 0.8 of them."""
+    """3 of 6 steps, from 0.5 to everywhere in 0.8 of them."""
     experiment = setting(model)
     stop(experiment, tmp_path, 3)
     training = training_of(experiment, tmp_path)
@@ -216,7 +216,7 @@ def test_how_far_digits_have_spread_is_known_after_a_stop(model, tmp_path):
     assert isinstance(trial, AttentionTrial)
     assert trial.spreading is not None
     assert trial.spreading.step == 3
-    assert trial.spreading.share.item() == pytest.approx(0.8 + 0.2 * 0.5 / 0.8)
+    assert trial.spreading.share.item() == pytest.approx(0.5 + 0.5 * 0.5 / 0.8)
 
 
 @pytest.mark.usefixtures("glyphs")

@@ -30,6 +30,15 @@ def test_our_numbers():
     assert (args.size, args.places, args.network) == (16, 3, "paper")
 
 
+@pytest.mark.parametrize(
+    ("given", "network"),
+    [({}, "wide"), ({"dropout": 0.5}, "paper"), ({"network": "paper"}, "paper")],
+)
+def test_small_digits_are_read_by_a_small_network(given, network):
+    """Unless something is asked of it that it does not have."""
+    assert Sorting(data="digits", **given).resolved().network == network
+
+
 @of_every_preset
 @of_every_method
 def test_nothing_is_left_open(method, preset):

@@ -66,7 +66,7 @@ def test_a_run_of_every_method_leaves_its_record(method, tmp_path):
 def test_the_small_digits_are_those_of_scikit_learn(tmp_path):
     """Nothing is fetched for them; errors are shares of 20 sets, and 80 numbers."""
     record = run(tmp_path)
-    assert record["arguments"]["network"] == "paper"
+    assert record["arguments"]["network"] == "wide"
     for error in record["curve"]["error"] + record["curve"]["strict"]:
         assert error * 20 == pytest.approx(round(error * 20), abs=1e-4)
     for error in record["curve"]["elements"]:

@@ -20,10 +20,16 @@ of_every_looking_model = pytest.mark.parametrize("model", LOOKING)
 
 
 def small(model: Model = "glimpse", **options: Any) -> Attention:
-    """A setting that takes no time: 60 × 60 pixels, glimpses of 6 × 6 points, few samples."""
+    """A setting that takes no time: 60 × 60 pixels, glimpses of 6 × 6 points, few samples.
+
+    What the small digits have of their own is as for MNIST.
+    """
     given: dict[str, Any] = {"data": "digits", "device": "cpu", "batch": 8, "steps": 10}
+    given["spread"] = 0.0
     if model != "convnet":
-        given["size"] = 6
+        given |= {"size": 6, "source_rate": 0.1, "frame_rate": 0.3}
+    if model in ("glimpse", "transformer"):
+        given["cover"] = 0.8
     if model == "glimpse":
         given |= {"local_samples": 4, "global_samples": 2}
     return Attention(model=model, **{**given, **options})

@@ -31,6 +31,7 @@ from sparsewire.training.options import Experiment, processes
         ({"seeds": (-1,)}, "seeds must be at least 0; got -1"),
         ({"device": "tpu"}, "device must be one of 'auto', 'cpu', 'cuda'; got 'tpu'"),
         ({"resume": True, "again": True}, "resume continues a run and again starts it anew"),
+        ({"dry_run": True, "quiet": True}, "dry_run only shows and quiet shows nothing"),
         ({"batch": 8, "accumulate": 3}, r"batch must be divisible by accumulate × processes = 3"),
     ],
 )
@@ -93,6 +94,7 @@ BOOKKEEPING = {
     "tensorboard": False,
     "figures": False,
     "quiet": True,
+    "dry_run": True,
 }
 DECIDING = {
     "steps": 13,
@@ -146,7 +148,12 @@ def test_arguments_survive_json() -> None:
     ("given", "want"),
     [
         ({"steps": None, "evaluate_every": None}, (12, 1)),
+        ({"steps": 40, "evaluate_every": None}, (40, 1)),
+        ({"steps": 41, "evaluate_every": None}, (41, 2)),
+        ({"steps": 79, "evaluate_every": None}, (79, 2)),
+        ({"steps": 100, "evaluate_every": None}, (100, 3)),
         ({"steps": 400, "evaluate_every": None}, (400, 10)),
+        ({"steps": 32_813, "evaluate_every": None}, (32_813, 820)),
         ({"steps": 10, "evaluate_every": 3}, (10, 3)),
     ],
 )
@@ -155,6 +162,12 @@ def test_open_arguments_are_filled(given: dict[str, Any], want: tuple[int, int])
     assert (experiment.steps, experiment.evaluate_every) == want
     assert experiment.device == ("cuda" if torch.cuda.is_available() else "cpu")
     assert experiment.resolved() == experiment
+
+
+@pytest.mark.parametrize("steps", [1, 39, 40, 41, 79, 80, 119, 399])
+def test_a_short_run_is_evaluated_forty_times_at_most(steps: int) -> None:
+    every = Toy(steps=steps, evaluate_every=None).resolved().evaluate_every or 0
+    assert -(-steps // every) <= 40
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from sparsewire.bench.page import page
 from sparsewire.bench.runner import Run, say, start_worker
 from sparsewire.bench.worker import WorkerLostError
 from sparsewire.cli import how_to_install
+from sparsewire.complaints import INTERRUPTED, Parser, complain
 
 _DESCRIPTION = """\
 Measure this machine's ceilings (copy, exp, matrix products), every engine of `spread` beside plain
@@ -48,7 +49,7 @@ class Places(NamedTuple):
 
 def main(words: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    parser = _parser()
+    parser = make_parser()
     args = parser.parse_args(words)
     _check(parser, args)
     places = find_places(args.out)
@@ -131,14 +132,13 @@ def _run(args: argparse.Namespace, places: Places) -> int:
         interrupted = True
         say(f"\ninterrupted: {len(rows)} of {len(cases)} rows are kept")
     except WorkerLostError as error:
-        say(f"sparsewire bench: error: {args.device} could not be used: {error}")
-        return 1
+        return complain("sparsewire bench", f"{args.device} could not be used: {error}")
     out = sys.stderr if args.json else sys.stdout
     if rows:
         print("\n" + short_table(rows), file=out)
         publish(places, out)
     bad = [r for r in rows if r["status"] in ("failed", "wrong") and r["engine"] in OWN_ENGINES]
-    return 130 if interrupted else int(bool(bad))
+    return INTERRUPTED if interrupted else int(bool(bad))
 
 
 def short_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -174,8 +174,10 @@ def short_table(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def make_parser() -> Parser:
+    """Return the parser of the command's arguments."""
+    parser = Parser(
+        values={"parts": GROUPS},
         prog="sparsewire bench",
         description=_DESCRIPTION,
         epilog=_EPILOGUE,

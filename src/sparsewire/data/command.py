@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparsewire.cli import how_to_install
+from sparsewire.complaints import INTERRUPTED, Parser, complain
 from sparsewire.data import mnist
 from sparsewire.data.cluttered import CANVASES
 from sparsewire.data.digits import load_digits
@@ -25,7 +26,7 @@ _PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 def main(words: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    parser = _parser()
+    parser = make_parser()
     args = parser.parse_args(words)
     if args.part is None:
         parser.print_help()
@@ -37,11 +38,10 @@ def main(words: Sequence[str]) -> int:
     try:
         return _mnist(args) if args.part == "mnist" else _show(args)
     except (OSError, RuntimeError, ValueError) as error:
-        print(f"sparsewire data {args.part}: error: {error}", file=sys.stderr)
-        return 1
+        return complain(f"sparsewire data {args.part}", error)
     except KeyboardInterrupt:
         print("\ninterrupted: the same command goes on from here", file=sys.stderr)
-        return 130
+        return INTERRUPTED
 
 
 def _mnist(args: argparse.Namespace) -> int:
@@ -73,15 +73,16 @@ def _show(args: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def make_parser() -> Parser:
+    """Return the parser of the command's arguments."""
+    parser = Parser(
         prog="sparsewire data",
         description="Fetch and check the digits that experiments learn from; look at canvases.",
         epilog=_EPILOGUE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parts = parser.add_subparsers(dest="part", metavar="PART")
-    folder = argparse.ArgumentParser(add_help=False)
+    folder = Parser(add_help=False)
     folder.add_argument(
         "--folder",
         type=Path,

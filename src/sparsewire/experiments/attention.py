@@ -14,7 +14,9 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from sparsewire.data import CANVASES, Digits, draw_batch, fixed_set, load_digits, load_mnist
 from sparsewire.data.idx import Split
-from sparsewire.experiments.looking import look_at, watch
+from sparsewire.experiments.fetching import mnist_to_fetch
+from sparsewire.experiments.looking import look_at, see, watch
+from sparsewire.experiments.pictures import draw_looks
 from sparsewire.experiments.rates import parameter_groups, rise_and_fall
 from sparsewire.experiments.settling import Settling
 from sparsewire.experiments.spreading import Spreading
@@ -75,15 +77,18 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 # Frames over most of so large a canvas would see points of a digit.
 _ON_400 = {"cover": 0.25, "spread": 0.4, "scale": 0.0025}
+# What finds small digits within few steps, for those who want to see it on a CPU.
+_ON_DIGITS = {"cover": 0.5, "spread": 0.5, "source_rate": 1.0, "frame_rate": 3.0}
 EPOCHS = 70  # the paper's
 _STEPS = 20_000  # ours
-_DIGITS_STEPS = 1000
+_DIGITS_STEPS = 400
 _SMALLEST_VIEW = 8  # pixels that the pools of the source network reduce to one
 _DRAWS = 16
 _WIDEST_WINDOW = 21
 _JUDGED_PIXELS = 10_000_000  # at once
 _DEVIATIONS = 3  # standard deviations to each side over which an expectation is taken
 _SHOWN = 8  # images whose frames are kept for figures, and as many mistakes
+_SHOWN_PIXELS = 200_000  # of canvases in a picture for TensorBoard
 _SET_SEED = 2019  # of the canvases that errors are measured on, whatever the seed of a run
 
 
@@ -131,12 +136,12 @@ class Attention(Experiment):
     """Where the sigmoid is applied: to the corners, which keeps the grid even, to the points, or
     not at all, for the finder."""
     cover: float | None = None
-    """Share of the canvas's sides that frames cover before training; None takes 0.8, and 0.25 for
-    the canvas of 400."""
+    """Share of the canvas's sides that frames cover before training; None takes 0.8, 0.5 for the
+    small digits, and 0.25 for the canvas of 400."""
     spread: float | None = None
     """Share of the steps after which digits may lie anywhere on the canvases trained on. Before,
     they do so in a part around the middle that grows from what frames cover. None takes 0, which
-    is always, and 0.4 for the canvas of 400."""
+    is always, 0.5 for the small digits, and 0.4 for the canvas of 400."""
     local_samples: int | None = None
     """Integer tuples drawn around each point, a_l; None takes the paper's 32, and 12 for the small
     digits."""
@@ -241,7 +246,9 @@ class Attention(Experiment):
             paper = math.ceil(EPOCHS * 60_000 / self.batch)
             steps = paper if self.preset == "paper" else _STEPS
         chosen = {"cover": 0.8, "spread": 0.0} | PRESETS[self.preset]
-        chosen |= _ON_400 if canvas == 400 and self.preset == "ours" else {}
+        if self.preset == "ours":
+            chosen |= _ON_DIGITS if self.data == "digits" else {}
+            chosen |= _ON_400 if canvas == 400 else {}
         given = {name: getattr(self, name) for name in chosen}
         filled = {n: chosen[n] if value is None else value for n, value in given.items()}
         if filled["source"] == "finder":
@@ -290,6 +297,10 @@ class Attention(Experiment):
     def digits(self, split: Split) -> Digits:
         """Return the digits of a split."""
         return load_digits(split) if self.data == "digits" else load_mnist(split, self.mnist)
+
+    def fetches(self) -> str | None:
+        """Say that MNIST would be fetched, if it would be."""
+        return mnist_to_fetch(self.mnist) if self.data == "mnist" else None
 
     def build(self, seed: int, device: torch.device) -> "AttentionTrial":
         """Make model, digits and optimiser."""
@@ -405,6 +416,13 @@ class AttentionTrial(Trial):
         """Return the corners of the frames on some canvases."""
         del step
         return watch(self.model, self.images[:_SHOWN]) if self.args.keep_frames else {}
+
+    def pictures(self, step: int, frame: dict[str, Tensor]) -> dict[str, Any]:
+        """Draw some canvases with the frames of the glimpses on them, and what is read there."""
+        del step, frame
+        shown = self.images[: max(1, min(_SHOWN, _SHOWN_PIXELS // self.canvas.size**2))]
+        seen = see(self.model, shown)
+        return {} if seen is None else {"glimpses": draw_looks(shown, *seen)}
 
     def constants(self) -> dict[str, Tensor]:
         """Return some canvases and some mistakes, with what was read of them."""

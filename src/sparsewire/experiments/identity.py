@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
+from sparsewire.experiments.pictures import draw_tuples
 from sparsewire.layers.hyper import Mode
 from sparsewire.layers.sparse import SparseLayer
 from sparsewire.models import ReinforceLayer
@@ -267,6 +268,12 @@ class IdentityTrial(Trial):
         source = generator(10**6 * self.seed + step, self.device)
         drawn = self.layer.draw(mode="sampled", generator=source)
         return {**self.layer.wiring()._asdict(), "indices": drawn.indices.flatten(0, -2).int()}
+
+    def pictures(self, step: int, frame: dict[str, Tensor]) -> dict[str, Any]:
+        """Draw the tuples over the planted matrix; of a large one, where they are."""
+        del step
+        ones, drawn = (self.rows, self.cols), frame.get("indices")
+        return {"tuples": draw_tuples(*self.layer.wiring(), self.args.size, ones, drawn)}
 
     def constants(self) -> dict[str, Tensor]:
         """Return the size of the matrix."""

@@ -14,6 +14,13 @@ def watch(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
     return {} if points is None else {"corners": corners_of(points)}
 
 
+def see(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the corners of a model's frames on images in uint8, and what it reads in them."""
+    x = images.float() / 255
+    points = _points(model, x)
+    return None if points is None else (corners_of(points), _read(model, x)[:, :, 0].float())
+
+
 def look_at(model: nn.Module, images: Tensor, seed: int) -> dict[str, Tensor]:
     """Return images in uint8, the points that a model reads there, and what it reads.
 

@@ -16,6 +16,7 @@ from sparsewire.data.augment import jitter
 from sparsewire.data.idx import Split
 from sparsewire.data.numbers import LONGEST, draw_numbers, pictures, shelve
 from sparsewire.experiments.fetching import mnist_to_fetch
+from sparsewire.experiments.pictures import draw_order, draw_points
 from sparsewire.experiments.rates import rise_and_fall
 from sparsewire.layers.sort import QuickSort
 from sparsewire.models.keys import KeyNetwork, WideKeyNetwork
@@ -60,6 +61,7 @@ _STEPS = 20_000
 _SET_SEED = 2019  # of the sets that errors are measured on, whatever the seed of a run
 _AT_ONCE = {"cpu": 2_000, "cuda": 50_000}  # digits that are read at once in evaluation
 _WATCHED = 300  # numbers whose keys are kept for figures
+_DRAWN = 64  # numbers in a picture for TensorBoard
 _MOST_SHOWN = 32  # numbers of a set whose sort is kept: of more, nobody would see them
 
 
@@ -86,8 +88,9 @@ class Sorting(Experiment):
     paper's intermediate loss."""
     preset: Preset = "ours"
     """Where the arguments come from that are left open: our choice, or the paper's."""
-    network: Literal["paper", "wide"] = "paper"
-    """The key network: the paper's, or that of the four-digit protocol."""
+    network: Literal["paper", "wide"] | None = None
+    """The key network: the paper's, or that of the four-digit protocol, which is much smaller; None
+    takes the paper's, and the small one for the small digits."""
     data: Literal["mnist", "digits"] = "mnist"
     """Digits: MNIST, or the small ones of scikit-learn, for which nothing is fetched."""
     mnist: Path | None = None
@@ -135,7 +138,7 @@ class Sorting(Experiment):
                 check_range(name, number, 1e-9 if name == "temperature" else 0.0, most)
         if self.split == "test" and self.until is not None:
             raise ValueError("until would choose by the test digits when to stop; use validation")
-        if self.dropout and self.network != "paper":
+        if self.dropout and self.network == "wide":
             raise ValueError(f"dropout has a meaning with network paper only; got {self.network}")
         if self.mnist is not None and self.data != "mnist":
             raise ValueError(f"mnist is a folder for --data mnist; got {self.data}")
@@ -161,6 +164,8 @@ class Sorting(Experiment):
             **(filled | {"loss": loss}),
             temperature=self.temperature or _TEMPERATURES.get(method, _PAPERS_TEMPERATURE),
             samples=(self.samples or self.size) if method == "sampled" else None,
+            network=self.network
+            or ("wide" if self.data == "digits" and not self.dropout else "paper"),
             sets=self.sets or (10_000 if self.data == "mnist" else 300),
         )
 
@@ -285,6 +290,21 @@ class SortingTrial(Trial):
             halves = self.sort.halves(keys[0], generator=generator(step, self.device))
             kept["halves"] = torch.stack(halves).half()
         return kept
+
+    def pictures(self, step: int, frame: dict[str, Tensor]) -> dict[str, Any]:
+        """Draw some sets in the order of their keys, and the keys over the numbers."""
+        del step
+        sets = max(1, _DRAWN // self.args.size)
+        which, values = self.sets.which[:sets], self.sets.values[:sets]
+        keys = frame.get("keys")  # of the first numbers
+        if keys is None or len(keys) < values.numel():
+            keys = self._read(which).flatten()
+        order = keys[: values.numel()].view_as(values).argsort(dim=-1, stable=True)
+        numbers = self.sets.values.flatten()[: len(keys)]
+        return {
+            "order": draw_order(self.judged.images[which], order, values),
+            "keys": draw_points(numbers, keys),
+        }
 
     def constants(self) -> dict[str, Tensor]:
         """Return the numbers whose keys are kept, and the pictures of the first set."""

@@ -1,11 +1,10 @@
 """`sparsewire figures`: from a file of records to all the figures that it has runs for."""
 
-import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sparsewire.complaints import Parser, complain
 from sparsewire.figures.attention import draw_attention_errors, with_curves
 from sparsewire.figures.boxes import animate_boxes, draw_boxes
 from sparsewire.figures.gallery import draw_glimpses
@@ -28,7 +27,28 @@ _SHOWN_SIZE = 32
 
 def main(words: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(
+    parser = make_parser()
+    args = parser.parse_args(words)
+    if not args.records.is_file():
+        parser.error(f"{args.records} must be a file of records; there is none")
+    if args.page is not None:
+        try:
+            print(f"table: {write_table(args.page, records.read(args.records))}")
+        except (OSError, ValueError) as error:
+            parser.error(f"--page: {error}")
+    out = args.out or args.records.parent / "figures"
+    drawn = draw_all(args.records, out, animation=not args.no_animation)
+    for path in drawn:
+        print(f"figure: {path}")
+    if not drawn:
+        hint = "an experiment adds some, such as: sparsewire identity --size 16"
+        return complain("sparsewire figures", f"{args.records} holds no runs to draw", hint=hint)
+    return 0
+
+
+def make_parser() -> Parser:
+    """Return the parser of the command's arguments."""
+    parser = Parser(
         prog="sparsewire figures",
         description="Draw the figures of an experiment (identity, attention or sorting) from its "
         "records. Nothing is trained.",
@@ -51,21 +71,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--no-animation", action="store_true", help="draw no GIF of wires or boxes as they move"
     )
-    args = parser.parse_args(words)
-    if not args.records.is_file():
-        parser.error(f"{args.records} must be a file of records; there is none")
-    if args.page is not None:
-        try:
-            print(f"table: {write_table(args.page, records.read(args.records))}")
-        except (OSError, ValueError) as error:
-            parser.error(f"--page: {error}")
-    out = args.out or args.records.parent / "figures"
-    drawn = draw_all(args.records, out, animation=not args.no_animation)
-    for path in drawn:
-        print(f"figure: {path}")
-    if not drawn:
-        print(f"{args.records} holds no runs to draw", file=sys.stderr)
-    return int(not drawn)
+    return parser
 
 
 def draw_all(path: Path, folder: Path, animation: bool = True) -> list[Path]:

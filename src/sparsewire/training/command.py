@@ -1,31 +1,40 @@
 """From the words of a command line to runs: parse, check, train."""
 
+import inspect
 import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from sparsewire.complaints import WRONG_USE, complain
 from sparsewire.training.options import Experiment
+from sparsewire.words import check_words, words_of_fields
+
+_MORE = "With --dry-run nothing is trained; with --debug an error shows where it happened."
 
 
 def run_command(kind: type[Experiment], words: Sequence[str]) -> int:
     """Run an experiment as its command line says; return the exit status."""
     import tyro
 
-    # In the help, what is this experiment's own comes before what all have.
-    fields = kind.__dataclass_fields__
-    for name in Experiment.__dataclass_fields__:
-        fields[name] = fields.pop(name)
-    experiment = tyro.cli(kind, args=list(words), prog=f"sparsewire {kind.name}")
+    program, first_process = f"sparsewire {kind.name}", os.environ.get("RANK", "0") == "0"
     try:
+        # Words that tyro could not read either, told in a line.
+        if (known := words_of_fields(kind)) is not None:
+            check_words(known, words)
+        told = f"{inspect.getdoc(kind)}\n\n{_MORE}"
+        with own_first(kind):
+            experiment = tyro.cli(kind, args=list(words), prog=program, description=told)
         experiment.check()
         settings = [setting.resolved() for setting in experiment.settings()]
     except (TypeError, ValueError) as error:
-        print(f"sparsewire {kind.name}: error: {error}", file=sys.stderr)
-        return 2
+        return complain(program, error, WRONG_USE) if first_process else WRONG_USE
+    if experiment.dry_run:
+        from sparsewire.training.rehearsal import rehearse  # slow to import
+
+        return rehearse(settings, words)
     from sparsewire.training.runs import run_all  # slow to import
 
     status = run_all(settings, words)
-    first_process = os.environ.get("RANK", "0") == "0"
     if status == 0 and experiment.figures and first_process:
         from sparsewire.figures.command import draw_all
 
@@ -33,3 +42,17 @@ def run_command(kind: type[Experiment], words: Sequence[str]) -> int:
             if not experiment.quiet:
                 print(f"figure: {path}")
     return status
+
+
+@contextmanager
+def own_first(kind: type[Experiment]) -> Iterator[None]:
+    """Put what is an experiment's own before what all have, for its help."""
+    fields = kind.__dataclass_fields__
+    before = dict(fields)
+    for name in Experiment.__dataclass_fields__:
+        fields[name] = fields.pop(name)
+    try:
+        yield
+    finally:
+        fields.clear()
+        fields.update(before)

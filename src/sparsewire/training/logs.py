@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Events:
-    """Writes numbers for TensorBoard into a folder; into nothing without a folder.
+    """Writes numbers and pictures for TensorBoard into a folder; into nothing without a folder.
 
     Args:
         folder: Where the events go.
@@ -35,6 +35,19 @@ class Events:
         for name, number in numbers.items():
             if number is not None and self._writer is not None:
                 self._try(lambda: self._writer.add_scalar(name, number, step))  # noqa: B023
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is written."""
+        return self._writer is not None
+
+    def show(self, step: int, pictures: dict[str, Any]) -> None:
+        """Write pictures by name: arrays of shape (height, width, 3) in uint8."""
+        for name, picture in pictures.items():
+            if self._writer is not None:
+                self._try(
+                    lambda: self._writer.add_image(name, picture, step, dataformats="HWC")  # noqa: B023
+                )
 
     def _try(self, write: Callable[[], None]) -> None:
         """Write; where that fails, say so and go on without: they are only for looking at."""

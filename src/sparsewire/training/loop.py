@@ -125,11 +125,7 @@ class Training:
         """
         every, alone = self.experiment.evaluate_every or 1, self.fabric.world_size == 1
         look_often = alone and self.device.type == "cpu"
-        captured = CapturedStep(
-            self.advance,
-            optimizer=self.trial.optimizer,
-            enabled=self.experiment.capture and alone,
-        )
+        captured = self.make_step()
         text = f"{self.experiment.label()}, seed {self.seed}"
         quiet = self.experiment.quiet or not self.fabric.is_global_zero
         with (
@@ -142,10 +138,7 @@ class Training:
             self.pace.begin(self.step)
             while self.step < self.steps and not self._good_enough():
                 self._loss = self._checked(captured)
-                self.step += 1
-                self.trial.after_step()
-                if self.trial.schedule is not None:
-                    self.trial.schedule.step()
+                self.follow_step()
                 progress.advance(self.step, self._loss.item)
                 look = look_often or self.step % _STEPS_BETWEEN_LOOKS == 0
                 if look:
@@ -161,6 +154,21 @@ class Training:
             if self.saved != self.step:
                 self.save()
             self.signal = self._agree(interrupts.received)
+
+    def make_step(self) -> CapturedStep[[], Tensor]:
+        """Return what makes a step, as one CUDA graph where that is possible and wanted."""
+        return CapturedStep(
+            self.advance,
+            optimizer=self.trial.optimizer,
+            enabled=self.experiment.capture and self.fabric.world_size == 1,
+        )
+
+    def follow_step(self) -> None:
+        """Count a step, and do what follows it outside of a captured graph."""
+        self.step += 1
+        self.trial.after_step()
+        if self.trial.schedule is not None:
+            self.trial.schedule.step()
 
     def advance(self) -> Tensor:
         """Make one step: forward and backward for every part of the batch, then the optimiser."""
@@ -188,9 +196,11 @@ class Training:
         """Judge the model, and add a point to the curve and a frame to the snapshots."""
         self.pace.end(self.step)
         self._check_health()
-        with self._judging():
+        with self.judging():
             metrics = self.trial.evaluate()
             frame = self.trial.snapshot(self.step)
+            # Drawn before any of them is written: what cannot be drawn leaves no half of them.
+            pictures = self.trial.pictures(self.step, frame) if events.wanted else {}
         loss = self.meter.mean()
         if loss is not None:
             loss = self._average(loss)
@@ -203,6 +213,7 @@ class Training:
             self.frames[name] = new if old is None else torch.cat([old, new])
         progress.evaluated({self.experiment.metric: metrics[self.experiment.metric]})
         events.write(self.step, {"loss": loss, **metrics})
+        events.show(self.step, pictures)
         if metrics[self.experiment.metric] < self.best:
             self.best = metrics[self.experiment.metric]
             if self.step:
@@ -211,12 +222,12 @@ class Training:
 
     def conclude(self) -> None:
         """Measure what is measured once, when training is over."""
-        with self._judging():
+        with self.judging():
             self.conclusion = self.trial.conclude()
 
     def constants(self) -> dict[str, Tensor]:
         """Return what is kept beside the snapshots."""
-        with self._judging():
+        with self.judging():
             return self.trial.constants()
 
     def save(self) -> None:
@@ -277,7 +288,8 @@ class Training:
         return problems
 
     @contextlib.contextmanager
-    def _judging(self) -> Iterator[None]:
+    def judging(self) -> Iterator[None]:
+        """Let the model be judged meanwhile: nothing is dropped, nothing is kept for gradients."""
         self.trial.model.eval()
         try:
             with torch.no_grad():

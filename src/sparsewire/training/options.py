@@ -17,6 +17,8 @@ from sparsewire.training.trial import Trial
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
 
+_EVALUATIONS = 40  # in a run, if the user does not say
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -43,7 +45,7 @@ class Experiment:
     capture: bool = True
     """On a single GPU, replay the whole step as one CUDA graph."""
     evaluate_every: int | None = None
-    """Steps between evaluations; None makes forty in a run."""
+    """Steps between evaluations; None makes about forty in a run."""
     checkpoint_every: int = 1000
     """Steps between checkpoints: the most that is lost when the process is killed."""
     until: float | None = None
@@ -60,6 +62,8 @@ class Experiment:
     """Draw figures from the records at the end."""
     quiet: bool = False
     """Print nothing but errors."""
+    dry_run: bool = False
+    """Only show what would be run, where things would go, and about how long it would take."""
 
     #: Name of the experiment: its command, its record and its folder.
     name: ClassVar[str] = "experiment"
@@ -67,7 +71,17 @@ class Experiment:
     metric: ClassVar[str] = "error"
     #: Arguments that do not change what is computed.
     bookkeeping: ClassVar[frozenset[str]] = frozenset(
-        {"seeds", "checkpoint_every", "out", "resume", "again", "tensorboard", "figures", "quiet"}
+        {
+            "seeds",
+            "checkpoint_every",
+            "out",
+            "resume",
+            "again",
+            "tensorboard",
+            "figures",
+            "quiet",
+            "dry_run",
+        }
     )
 
     def build(self, seed: int, device: torch.device) -> Trial:
@@ -86,10 +100,12 @@ class Experiment:
         """
         steps = self.steps or steps
         found = "cuda" if torch.cuda.is_available() else "cpu"
+        # Of few steps, a number rounded down would make up to twice as many evaluations.
+        every = steps // _EVALUATIONS if steps >= 10 * _EVALUATIONS else -(-steps // _EVALUATIONS)
         return {
             "steps": steps,
             "device": found if self.device == "auto" else self.device,
-            "evaluate_every": self.evaluate_every or max(steps // 40, 1),
+            "evaluate_every": self.evaluate_every or every,
         }
 
     def check(self) -> None:
@@ -114,11 +130,17 @@ class Experiment:
             raise ValueError("device must be cpu or auto: cuda was asked for and none was found")
         if self.resume and self.again:
             raise ValueError("resume continues a run and again starts it anew; give one of the two")
+        if self.dry_run and self.quiet:
+            raise ValueError("dry_run only shows and quiet shows nothing; give one of the two")
         parts = self.accumulate * processes()
         if self.batch % parts:
             raise ValueError(
                 f"batch must be divisible by accumulate × processes = {parts}; got {self.batch}"
             )
+
+    def fetches(self) -> str | None:
+        """Say what a run would fetch before it begins; None if all is there."""
+        return None
 
     def settings(self) -> Sequence["Experiment"]:
         """Return the settings to run: this one, or those of a sweep."""

@@ -6,7 +6,6 @@ import logging
 import os
 import shlex
 import shutil
-import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +18,7 @@ from lightning_fabric import Fabric
 from torch import distributed
 
 from sparsewire import machine
+from sparsewire.complaints import FAILED, INTERRUPTED, complain
 from sparsewire.training import records
 from sparsewire.training.checkpoints import CheckpointError, Checkpoints
 from sparsewire.training.files import DiskError, write_whole
@@ -59,10 +59,13 @@ def run_all(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
         return 128 + error.number
     except KeyboardInterrupt:
         _complain(fabric, f"stopped at once, without saving\nto continue: {resume}")
-        return 128 + signal.SIGINT
+        return INTERRUPTED
     except (CheckpointError, DiskError, UnfinishedError) as error:
-        _complain(fabric, f"sparsewire {first.name}: error: {error}")
-        return 1
+        # What stands half done says itself what to do.
+        hint = "" if isinstance(error, UnfinishedError) else None
+        if fabric.is_global_zero:
+            complain(f"sparsewire {first.name}", error, hint=hint)
+        return FAILED
     finally:
         if distributed.is_initialized():
             distributed.destroy_process_group()

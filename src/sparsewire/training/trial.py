@@ -28,7 +28,7 @@ class Trial:
     """One run of an experiment. Subclasses make the parts, and say what loss and error are.
 
     Everything random in `loss` comes from torch's default generators, which are the same in all
-    processes; `evaluate`, `conclude` and `snapshot` must leave them as they are.
+    processes; `evaluate`, `conclude`, `snapshot` and `pictures` must leave them as they are.
 
     Args:
         model: What is trained, on its device.
@@ -70,6 +70,18 @@ class Trial:
 
     def snapshot(self, step: int) -> dict[str, Tensor]:
         """Return small tensors to look at later, one of each kind for every evaluation."""
+        return {}
+
+    def pictures(self, step: int, frame: dict[str, Tensor]) -> dict[str, Any]:
+        """Return small pictures by name, to watch a run in TensorBoard; asked for only then.
+
+        Args:
+            step: The step after which they are drawn.
+            frame: What `snapshot` returned after the same step.
+
+        Returns:
+            Arrays of shape (height, width, 3) in uint8.
+        """
         return {}
 
     def constants(self) -> dict[str, Tensor]:
