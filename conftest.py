@@ -28,6 +28,7 @@ jaxtyping.install_import_hook(checked_modules(), "beartype.beartype")
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+import tyro  # noqa: E402, F401  # now, for it fails where a printed example has left a list in `_`
 
 torch.set_num_threads(1)
 
