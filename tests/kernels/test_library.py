@@ -15,7 +15,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import sparsewire as sw
-from sparsewire.ops._triton import image_library, library
+from sparsewire.ops._triton import (
+    halves_library,
+    image_library,
+    library,
+    likelihood_library,
+    mixing_library,
+)
 from sparsewire.ops._triton import spread as spreading
 
 TUPLES = 3
@@ -90,6 +96,26 @@ def pool_relu_inputs(device: str, size: int) -> list[Any]:
     return [x, wanted(3, device=device), size]
 
 
+def mix_inputs(device: str, back: bool) -> list[Any]:
+    gaps = torch.rand(2, 7, generator=seeded(2)).to(device).requires_grad_()
+    return [wanted(2, 6, 3, device=device), gaps, back, 0]
+
+
+def half_inputs(device: str) -> list[Any]:
+    return [wanted(3, 5, device=device), 2]
+
+
+def half_backward_inputs(device: str) -> list[Any]:
+    odds, lower = half_inputs(device)
+    matrix = halves_library.half(odds, lower).detach()
+    return [wanted(3, 5, 5, device=device), matrix, odds, lower]
+
+
+def order_cuts_inputs(device: str) -> list[Any]:
+    groups = torch.tensor([[0, 1, 1, 2, 3], [0, 0, 1, 2, 2]], dtype=torch.int32, device=device)
+    return [wanted(2, 5, device=device), groups]
+
+
 OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
     "spread": (library.spread, spread_inputs),
     "spread, none excluded": (library.spread, lambda device: spread_inputs(device, False)),
@@ -107,6 +133,15 @@ OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
     "thin_conv": (image_library.thin_conv, thin_conv_inputs),
     "pool_relu": (image_library.pool_relu, lambda device: pool_relu_inputs(device, 2)),
     "pool_relu, every pixel": (image_library.pool_relu, lambda d: pool_relu_inputs(d, 1)),
+    "mix_sorted": (mixing_library.mix_sorted, lambda d: mix_inputs(d, False)),
+    "mix_sorted, back": (mixing_library.mix_sorted, lambda d: mix_inputs(d, True)),
+    "mix_sorted_backward": (
+        mixing_library.mix_backward,
+        lambda d: [wanted(2, 6, 3, device=d), *mix_inputs(d, False)],
+    ),
+    "half": (halves_library.half, half_inputs),
+    "half_backward": (halves_library.half_backward, half_backward_inputs),
+    "order_cuts": (likelihood_library.order_cuts, order_cuts_inputs),
 }
 
 operators = pytest.mark.parametrize("name", OPERATORS)

@@ -108,7 +108,7 @@ def mix(
     x = x.clone()
     if back:
         x, found.apart = _swap(x, found.swaps)
-    for size in _sizes(x.shape[-1], back):
+    for size in _sizes(int(x.shape[-1]), back):
         four = _four(x, size)
         now = _taken(four)
         found.windows.append(now)
@@ -123,7 +123,7 @@ def _gradient(
     grad: Tensor, gaps: Tensor, found: _Kept, back: bool, squash: Squash
 ) -> tuple[Tensor, Tensor]:
     """From the gradient of what is mixed to those of values and gaps."""
-    full = grad.shape[-1]
+    full = int(grad.shape[-1])
     grad = grad.clone()
     slopes = torch.empty_like(found.matrices) if full > 2 else grad
     grad, to_swaps = (grad, grad) if back else _swap_gradient(grad, found)
@@ -150,7 +150,7 @@ def _gradient(
 
 def _cuts_gradient(to_gaps: Tensor, slopes: Tensor, found: _Kept, squash: Squash) -> None:
     """Add to the gradient of the gaps what comes from those of the cuts' matrices."""
-    moves, index = _constants(to_gaps.shape[-1] + 1, slopes.dtype, slopes.device)
+    moves, index = _constants(to_gaps)
     to_shares = (moves.T @ slopes.flatten(0, 1).flatten(1)).view_as(found.shares)
     mean = (to_shares * found.shares).sum(0)
     near, middle, far = found.odds.unbind(0)
@@ -181,13 +181,13 @@ def _differentiable_gradient(
 
 def _weigh(gaps: Tensor, squash: Squash, found: _Kept) -> None:
     """Compute what pairs and cuts are mixed by."""
-    full = gaps.shape[-1] + 1
+    full = int(gaps.shape[-1]) + 1  # a number also where sizes are traced
     found.pair_odds = against(gaps[..., ::2] / 2, squash)
     square = found.pair_odds * found.pair_odds
     found.swaps = square / (1 + square)
     if full == 2:
         return
-    moves, index = _constants(full, gaps.dtype, gaps.device)
+    moves, index = _constants(gaps)
     before, inner, behind = gaps.index_select(-1, index).chunk(3, dim=-1)
     half = inner / 2
     found.distances = torch.stack([before + half, half, behind + half])
@@ -202,18 +202,26 @@ def _weigh(gaps: Tensor, squash: Squash, found: _Kept) -> None:
     found.matrices = moved.view(4, 4, *square.shape) + still[..., None, None]
 
 
-@kept
-def _constants(full: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def _constants(gaps: Tensor) -> tuple[Tensor, Tensor]:
     """How outcomes move four values, (16, 5), and the three gaps around each cut.
 
     Cuts come level by level, the largest buckets first; a cut is in the middle of its bucket.
     """
+    # What is traced must not meet tensors that were made outside of the trace.
+    make = _kept_constants if type(gaps) is Tensor else _make_constants
+    return make(int(gaps.shape[-1]) + 1, gaps.dtype, gaps.device)
+
+
+def _make_constants(full: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     moves = torch.stack([torch.eye(4)[list(order)] - torch.eye(4) for order in _OUTCOMES])
     middles = [
         place + size // 2 - 1 for size in _sizes(full, False) for place in range(0, full, size)
     ]
     index = torch.tensor([middle + way for way in (-1, 0, 1) for middle in middles])
     return moves.flatten(1).T.contiguous().to(device, dtype), index.to(device)
+
+
+_kept_constants = kept(_make_constants)
 
 
 def _sizes(n: int, back: bool) -> list[int]:
