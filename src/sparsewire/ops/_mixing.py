@@ -75,12 +75,11 @@ class Mix(torch.autograd.Function):
 class _Kept:
     """What a gradient needs of a pass."""
 
-    distances: Tensor  # of the first, the middle and the last of four from the pivot: (3, b, cuts)
+    distances: Tensor  # from the pivot, see _split: (b, 3 · cuts + pairs)
     odds: Tensor  # the same, their odds
     total: Tensor  # of the weights of all outcomes: (b, cuts)
     shares: Tensor  # of the outcomes that move something: (5, b, cuts)
     matrices: Tensor  # (4, 4, b, cuts)
-    pair_odds: Tensor  # (b, pairs)
     swaps: Tensor  # probability that a pair changes places
     apart: Tensor  # how far apart its numbers were
     windows: list[Tensor]  # the four around each cut, level by level
@@ -125,8 +124,8 @@ def _gradient(
     """From the gradient of what is mixed to those of values and gaps."""
     full = int(grad.shape[-1])
     grad = grad.clone()
-    slopes = torch.empty_like(found.matrices) if full > 2 else grad
-    grad, to_swaps = (grad, grad) if back else _swap_gradient(grad, found)
+    slopes = torch.empty_like(found.matrices)
+    grad, difference = (grad, grad) if back else _swap(grad, found.swaps)
     sizes = _sizes(full, back)
     for size, was in zip(reversed(sizes), reversed(found.windows), strict=True):
         four = _four(grad, size)
@@ -137,35 +136,34 @@ def _gradient(
         matrix = _of(found.matrices, full, size)
         four.copy_((_forth if back else _back)(wish, matrix).permute(1, 2, 0))
     if back:
-        grad, to_swaps = _swap_gradient(grad, found)
-    to_gaps = torch.zeros_like(gaps)
-    # A pair changes places by odds² / (1 + odds²), at half the gap.
-    odds = found.pair_odds
-    slope = against_slope(gaps[..., ::2] / 2, odds, squash)
-    to_gaps[..., ::2] = to_swaps * odds * slope / (1 + odds.square()).square()
-    if full > 2:
-        _cuts_gradient(to_gaps, slopes, found, squash)
-    return grad, to_gaps
+        grad, difference = _swap(grad, found.swaps)
+    return grad, _gaps_gradient(gaps, slopes, -difference * found.apart, found, squash)
 
 
-def _cuts_gradient(to_gaps: Tensor, slopes: Tensor, found: _Kept, squash: Squash) -> None:
-    """Add to the gradient of the gaps what comes from those of the cuts' matrices."""
-    moves, index = _constants(to_gaps)
+def _gaps_gradient(
+    gaps: Tensor, slopes: Tensor, to_swaps: Tensor, found: _Kept, squash: Squash
+) -> Tensor:
+    """From the gradients of what pairs and cuts are mixed by to that of the gaps."""
+    moves, _, index = _constants(gaps)
     to_shares = (moves.T @ slopes.flatten(0, 1).flatten(1)).view_as(found.shares)
     mean = (to_shares * found.shares).sum(0)
-    near, middle, far = found.odds.unbind(0)
     bd, ad, bc, ac, ab = ((to_shares - mean) / found.total).unbind(0)
+    near, middle, far, pair = _split(found.odds)
     ends = ac + ab * (middle * middle)
-    to_odds = torch.stack(
+    to_odds = torch.cat(
         [
             ad * middle + ends * far,
             2 * middle * (bd + ab * (near * far)) + ad * near + bc * far,
             bc * middle + ends * near,
-        ]
+            # A pair changes places by odds² / (1 + odds²).
+            2 * to_swaps * pair / (1 + pair * pair).square(),
+        ],
+        dim=-1,
     )
-    before, inner, behind = (to_odds * against_slope(found.distances, found.odds, squash)).unbind(0)
-    inner = (before + inner + behind) / 2
-    to_gaps.index_add_(-1, index, torch.cat([before, inner, behind], dim=-1))
+    found_slopes = to_odds * against_slope(found.distances, found.odds, squash)
+    before, inner, behind, pair = _split(found_slopes)
+    parts = torch.cat([before, (before + inner + behind) / 2, behind, pair / 2], dim=-1)
+    return torch.zeros_like(gaps).index_add_(-1, index, parts)
 
 
 def _differentiable_gradient(
@@ -181,29 +179,33 @@ def _differentiable_gradient(
 
 def _weigh(gaps: Tensor, squash: Squash, found: _Kept) -> None:
     """Compute what pairs and cuts are mixed by."""
-    full = int(gaps.shape[-1]) + 1  # a number also where sizes are traced
-    found.pair_odds = against(gaps[..., ::2] / 2, squash)
-    square = found.pair_odds * found.pair_odds
-    found.swaps = square / (1 + square)
-    if full == 2:
-        return
-    moves, index = _constants(gaps)
-    before, inner, behind = gaps.index_select(-1, index).chunk(3, dim=-1)
+    moves, still, index = _constants(gaps)
+    before, inner, behind, pair = _split(gaps.index_select(-1, index))
     half = inner / 2
-    found.distances = torch.stack([before + half, half, behind + half])
+    found.distances = torch.cat([before + half, half, behind + half, pair / 2], dim=-1)
     found.odds = against(found.distances, squash)
-    near, middle, far = found.odds.unbind(0)
+    near, middle, far, pair = _split(found.odds)
+    square = pair * pair
+    found.swaps = square / (1 + square)
     square, ends = middle * middle, near * far
     outcomes = torch.stack([square, near * middle, middle * far, ends, ends * square])
     found.total = 1 + outcomes.sum(0)
     found.shares = outcomes / found.total
-    moved = moves @ found.shares.flatten(1)
-    still = torch.eye(4, dtype=gaps.dtype, device=gaps.device)
-    found.matrices = moved.view(4, 4, *square.shape) + still[..., None, None]
+    mixed = torch.addmm(still, moves, found.shares.flatten(1))
+    found.matrices = mixed.view(4, 4, *square.shape)
 
 
-def _constants(gaps: Tensor) -> tuple[Tensor, Tensor]:
-    """How outcomes move four values, (16, 5), and the three gaps around each cut.
+def _split(parts: Tensor) -> tuple[Tensor, ...]:
+    """What belongs to the first, the middle and the last of the four at a cut, and to pairs.
+
+    There is one pair more than there are cuts.
+    """
+    cuts = int(parts.shape[-1]) // 4
+    return parts.split((cuts, cuts, cuts, cuts + 1), dim=-1)
+
+
+def _constants(gaps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """How outcomes move four values, (16, 5), what nothing moves, and the gaps of cuts and pairs.
 
     Cuts come level by level, the largest buckets first; a cut is in the middle of its bucket.
     """
@@ -212,13 +214,17 @@ def _constants(gaps: Tensor) -> tuple[Tensor, Tensor]:
     return make(int(gaps.shape[-1]) + 1, gaps.dtype, gaps.device)
 
 
-def _make_constants(full: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def _make_constants(
+    full: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
     moves = torch.stack([torch.eye(4)[list(order)] - torch.eye(4) for order in _OUTCOMES])
     middles = [
         place + size // 2 - 1 for size in _sizes(full, False) for place in range(0, full, size)
     ]
-    index = torch.tensor([middle + way for way in (-1, 0, 1) for middle in middles])
-    return moves.flatten(1).T.contiguous().to(device, dtype), index.to(device)
+    around = [middle + way for way in (-1, 0, 1) for middle in middles]
+    index = torch.tensor([*around, *range(0, full, 2)])
+    still = torch.eye(4).view(16, 1).to(device, dtype)
+    return moves.flatten(1).T.contiguous().to(device, dtype), still, index.to(device)
 
 
 _kept_constants = kept(_make_constants)
@@ -258,11 +264,8 @@ def _back(four: Tensor, matrix: Tensor) -> Tensor:
 
 def _swap(x: Tensor, swaps: Tensor) -> tuple[Tensor, Tensor]:
     """Mix buckets of two; also return how far apart their numbers were."""
-    apart = x[..., 1::2] - x[..., ::2]
+    pairs = x.unflatten(-1, (-1, 2))
+    low, high = pairs.unbind(-1)
+    apart = high - low
     moved = apart * swaps
-    return torch.stack([x[..., ::2] + moved, x[..., 1::2] - moved], dim=-1).flatten(-2), apart
-
-
-def _swap_gradient(grad: Tensor, found: _Kept) -> tuple[Tensor, Tensor]:
-    mixed, difference = _swap(grad, found.swaps)
-    return mixed, -difference * found.apart
+    return torch.stack([low + moved, high - moved], dim=-1).flatten(-2), apart

@@ -57,9 +57,8 @@ class SoftOrder:
         self.inorder = -found if descending else found
         n = keys.shape[-1]
         # What is not finite is at the ends. Only here the host may look, without waiting.
-        ends = self.inorder[..., :1], self.inorder[..., -1:]
         self.eager = _eager_on_cpu(keys)
-        self.finite = self.eager and all(bool(end.isfinite().all()) for end in ends)
+        self.finite = self.eager and n > 0 and _all_finite(self.inorder.detach())
         heat = _temperature(self.inorder, temperature, self.finite)
         exact = not isinstance(temperature, Tensor) and temperature == 0
         self.sure = exact or n < 2
@@ -206,6 +205,8 @@ def _temperature(inorder: Tensor, temperature: float | Tensor | None, finite: bo
             there = inorder.isfinite().sum(-1, keepdim=True)
             mean = (away / there.clamp(min=1)).sum(-1, keepdim=True)
         heat = mean * (4 / max(n, 1))
+        if finite:
+            return torch.where(heat > 0, heat, 1.0)
         return torch.where((heat > 0) & heat.isfinite(), heat, 1.0)
 
 
@@ -233,6 +234,11 @@ def _eager_on_cpu(keys: Tensor) -> bool:
     plain = type(keys) in (Tensor, torch.nn.Parameter) and keys.device.type == "cpu"
     transformed = torch._C._are_functorch_transforms_active()
     return plain and not torch.compiler.is_compiling() and not transformed
+
+
+def _all_finite(inorder: Tensor) -> bool:
+    """Whether sorted numbers are finite, and not too far apart to tell."""
+    return bool((inorder[..., -1] - inorder[..., 0]).isfinite().all())
 
 
 def finite_part(x: Tensor) -> Tensor:
