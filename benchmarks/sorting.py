@@ -42,6 +42,10 @@ PARTS = {
             "--jitter 1.0 --decay 0.01",
             "--jitter 1.0 --lr 0.002",
             "--jitter 1.0 --temperature 0.5",
+            # The peer to beat gets a search too.
+            "--jitter 1.0 --method odd_even",
+            "--jitter 1.0 --method odd_even --temperature 0.03",
+            "--jitter 1.0 --method odd_even --temperature 0.3",
         )
     ],
     # The time of a step, one at a time.

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 import sparsewire as sw
 from sparsewire.ops._triton import (
+    block_library,
     halves_library,
     image_library,
     library,
@@ -96,6 +97,18 @@ def pool_relu_inputs(device: str, size: int) -> list[Any]:
     return [x, wanted(3, device=device), size]
 
 
+def narrow_conv_inputs(device: str, relu: bool) -> list[Any]:
+    x = torch.randn(2, 16, 3, 4, generator=seeded(0)).to(device)
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+    bias = wanted(16, device=device) if relu else None
+    return [x, wanted(16, 16, 3, 3, device=device), bias, relu]
+
+
+def norm_pool_inputs(device: str) -> list[Any]:
+    x, _, size = pool_relu_inputs(device, 2)
+    return [x, wanted(3, device=device), wanted(3, device=device), 1e-5, size]
+
+
 def mix_inputs(device: str, back: bool) -> list[Any]:
     gaps = torch.rand(2, 7, generator=seeded(2)).to(device).requires_grad_()
     return [wanted(2, 6, 3, device=device), gaps, back, 0]
@@ -133,6 +146,9 @@ OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
     "thin_conv": (image_library.thin_conv, thin_conv_inputs),
     "pool_relu": (image_library.pool_relu, lambda device: pool_relu_inputs(device, 2)),
     "pool_relu, every pixel": (image_library.pool_relu, lambda d: pool_relu_inputs(d, 1)),
+    "narrow_conv": (block_library.narrow_conv, lambda device: narrow_conv_inputs(device, True)),
+    "narrow_conv, no bias": (block_library.narrow_conv, lambda d: narrow_conv_inputs(d, False)),
+    "norm_pool": (block_library.norm_pool, norm_pool_inputs),
     "mix_sorted": (mixing_library.mix_sorted, lambda d: mix_inputs(d, False)),
     "mix_sorted, back": (mixing_library.mix_sorted, lambda d: mix_inputs(d, True)),
     "mix_sorted_backward": (
@@ -209,6 +225,7 @@ from torch._dynamo.utils import counters
 
 interpreted = os.environ.get("TRITON_INTERPRET") == "1"
 device, backend = ("cpu", "aot_eager") if interpreted else ("cuda", "inductor")
+torch.backends.cudnn.allow_tf32 = False
 torch._inductor.config.fallback_random = True  # draw the seeds that are drawn without compiling
 
 class Look(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from tests.helpers import seeded
 from torch import Tensor, nn
 
-from sparsewire.models.keys import KeyNetwork, WideKeyNetwork
+from sparsewire.models.keys import ConvTriple, KeyNetwork, WideKeyNetwork
 
 KINDS: dict[str, type[nn.Module]] = {"paper": KeyNetwork, "wide": WideKeyNetwork}
 of_every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -69,31 +69,46 @@ def test_the_wide_network_has_so_many_parameters(places, width):
 
 
 def test_layers_come_in_the_order_of_the_paper_s_table():
-    block = [nn.Conv2d, nn.ReLU] * 3 + [nn.BatchNorm2d, nn.MaxPool2d]
     linear = [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
     model = make("paper", 3)
-    assert [type(layer) for layer in model.read] == block * 3 + [nn.Flatten, *linear]
+    assert [type(layer) for layer in model.read] == [ConvTriple] * 3 + [nn.Flatten, *linear]
+    for block in model.read[:3]:
+        assert [type(layer) for layer in block.children()] == [nn.Conv2d] * 3 + [nn.BatchNorm2d]
     assert [type(layer) for layer in model.key] == [nn.Linear, nn.ReLU, nn.Linear]
 
 
 def test_convolutions_are_3_by_3_and_keep_the_size_and_pools_halve_it():
     model = make("paper")
-    convolutions = [layer for layer in model.read if isinstance(layer, nn.Conv2d)]
+    convolutions = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d)]
     assert {(c.kernel_size, c.padding, c.stride) for c in convolutions} == {
         ((3, 3), (1, 1), (1, 1))
     }
     assert [c.out_channels for c in convolutions] == [16] * 3 + [64] * 3 + [128] * 3
     x, sides = some_numbers(1, 1), []
     with torch.no_grad():
-        for layer in model.read[:24]:
-            x = layer(x)
+        for block in model.read[:3]:
+            x = block(x)
             sides.append(x.shape[-1])
-    assert sides == [28] * 7 + [14] + [14] * 7 + [7] + [7] * 7 + [3]
+    assert sides == [14, 7, 3]
+
+
+def test_a_block_does_what_its_layers_do_one_by_one():
+    """Activations follow the convolutions, normalisation the third activation, then the pool."""
+    torch.manual_seed(0)
+    block, x = ConvTriple(2, 5), torch.randn(3, 2, 7, 6, generator=seeded(3))
+    again = nn.Sequential(
+        block.first, nn.ReLU(), block.second, nn.ReLU(), block.third, nn.ReLU(), nn.BatchNorm2d(5),
+        nn.MaxPool2d(2),
+    )  # fmt: skip
+    torch.testing.assert_close(block(x), again(x))
+    torch.testing.assert_close(block.norm.running_mean, again[6].running_mean)
+    torch.testing.assert_close(block.norm.running_var, again[6].running_var)
+    torch.testing.assert_close(block.eval()(x), again.eval()(x))
 
 
 def test_there_is_no_bias_before_a_normalisation():
     model = make("paper")
-    with_bias = [c.bias is not None for c in model.read if isinstance(c, nn.Conv2d)]
+    with_bias = [c.bias is not None for c in model.modules() if isinstance(c, nn.Conv2d)]
     assert with_bias == [True, True, False] * 3
     assert all(linear.bias is not None for linear in model.modules() if type(linear) is nn.Linear)
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from sparsewire._typing import Float
 from sparsewire.ops._checks import check_count
+from sparsewire.ops.images import conv, conv_relu, relu_norm_pool
 
 _FEATURES = 8
 
@@ -27,13 +28,10 @@ class KeyNetwork(nn.Module):
     def __init__(self, places: int = 3, *, dropout: float = 0.0) -> None:
         super().__init__()
         check_count("places", places, least=1)
-        blocks: list[nn.Module] = []
-        before = 1
-        for after in (16, 64, 128):
-            blocks += _block(before, after)
-            before = after
         self.read = nn.Sequential(
-            *blocks,
+            ConvTriple(1, 16),
+            ConvTriple(16, 64),
+            ConvTriple(64, 128),
             nn.Flatten(),
             nn.Linear(128 * 3 * 3, 256),
             nn.ReLU(),
@@ -53,6 +51,30 @@ class KeyNetwork(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             last = self.key[-1]
             return last(hidden.to(last.weight.dtype)).squeeze(-1)  # pyright: ignore
+
+
+class ConvTriple(nn.Module):
+    """Three 3 × 3 convolutions with ReLU, batch normalisation, and a pool that halves the image.
+
+    Args:
+        before: Channels of the input.
+        after: Channels of all three.
+    """
+
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(before, after, 3, padding=1)
+        self.second = nn.Conv2d(after, after, 3, padding=1)
+        # No bias, as in the paper: a normalisation follows.
+        self.third = nn.Conv2d(after, after, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(after)
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d i j"]:
+        """Return what was found."""
+        for layer in (self.first, self.second):
+            assert layer.bias is not None
+            x = conv_relu(x, layer.weight, layer.bias)
+        return relu_norm_pool(conv(x, self.third.weight), self.norm, 2)
 
 
 class WideKeyNetwork(nn.Module):
@@ -92,11 +114,3 @@ class WideKeyNetwork(nn.Module):
         hidden = self.read(wide)
         with torch.autocast(x.device.type, enabled=False):
             return self.key(hidden.to(self.key.weight.dtype)).view(batch)
-
-
-def _block(before: int, after: int) -> list[nn.Module]:
-    parts: list[nn.Module] = []
-    for number, inputs in enumerate((before, after, after)):
-        # The last has no bias, as in the paper: a normalisation follows.
-        parts += [nn.Conv2d(inputs, after, 3, padding=1, bias=number < 2), nn.ReLU()]
-    return [*parts, nn.BatchNorm2d(after), nn.MaxPool2d(2)]

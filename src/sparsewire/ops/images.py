@@ -2,12 +2,16 @@
 
 The first layers of such a network are bound by memory: a 100 × 100 image with 32 channels is read
 and written for the bias, for the activation and for the pool. Here a thin image (few channels) is
-convolved with bias and activation in one go, and pool, bias and activation are one step. The plain
-functions are the specification; kernels take their place on a GPU.
+convolved with bias and activation in one go, and pool, bias and activation are one step; so are
+activation, batch normalisation and pool. The plain functions are the specification; kernels take
+their place on a GPU.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import BatchNorm2d
 from torch.nn import functional as F
 
 from sparsewire._typing import Float
@@ -15,6 +19,7 @@ from sparsewire.ops._engines import uses_kernels
 
 # Taps of a 3 × 3 window over this many channels, and one for the bias, fit into 32.
 _THIN = 3
+_NARROW = 16  # channels on both sides: for more, libraries are near the floor
 _WIDEST = 256  # channels that a kernel of `pool_relu` holds at once
 _LARGEST_POOL = 16  # the number of a pixel in its square fits into eight bits
 
@@ -36,8 +41,26 @@ def conv_relu(
 
         dtype = _half(x) or torch.promote_types(x.dtype, weight.dtype)
         return image_library.thin_conv(x, weight, bias, dtype)
+    if _narrow(x, weight):
+        from sparsewire.ops._triton import block_library
+
+        return block_library.narrow_conv(x, weight, bias, True)
     # Pooling over single pixels is a bias and an activation.
     return pool_relu(F.conv2d(x, weight, padding=1), bias, 1)
+
+
+def conv(x: Float[Tensor, "b c h w"], weight: Float[Tensor, "d c 3 3"]) -> Float[Tensor, "b d h w"]:
+    """Convolve with a padding of 1.
+
+    Examples:
+        >>> conv(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 3, 3))
+        tensor([[[[2., 2.]]]])
+    """
+    if _narrow(x, weight):
+        from sparsewire.ops._triton import block_library
+
+        return block_library.narrow_conv(x, weight, None, False)
+    return F.conv2d(x, weight, padding=1)
 
 
 def pool_relu(
@@ -58,6 +81,56 @@ def pool_relu(
         return image_library.pool_relu(x, bias, size)[0]
     largest = F.max_pool2d(x, size) if size > 1 else x
     return F.relu(largest + bias.to(x.dtype)[:, None, None])
+
+
+def relu_norm_pool(
+    x: Float[Tensor, "b d h w"],
+    norm: BatchNorm2d,
+    size: int,
+) -> Float[Tensor, "b d i j"]:
+    """Keep what is positive, normalise over the batch, and take the largest of every square.
+
+    Args:
+        x: The image.
+        norm: The normalisation: weights, statistics, and whether it is in training.
+        size: Side of the squares.
+
+    Examples:
+        >>> y = relu_norm_pool(torch.tensor([[[[-1.0, 0.0], [0.0, 4.0]]]]), BatchNorm2d(1), 2)
+        >>> y  # of 0, 0, 0 and 4 the largest is √3 deviations from the mean
+        tensor([[[[1.7320]]]], grad_fn=<MaxPool2DWithIndicesBackward0>)
+    """
+    if not (norm.training and norm.affine and _plain(x) and _pooled_by_kernel(x, size)):
+        return F.max_pool2d(norm(F.relu(x)), size)
+    from sparsewire.ops._triton import block_library
+
+    y, _, _, mean, variance = block_library.norm_pool(x, norm.weight, norm.bias, norm.eps, size)
+    if norm.track_running_stats:
+        _follow(norm, mean, variance, x.numel() // x.shape[1])
+    return y
+
+
+@torch.no_grad()
+def _follow(norm: BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> None:
+    """Move the running statistics towards those of a batch, as torch does it."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.num_batches_tracked is not None
+    norm.num_batches_tracked += 1
+    # Without a momentum all batches count alike.
+    share: Any = 1 / norm.num_batches_tracked if norm.momentum is None else norm.momentum
+    norm.running_mean.lerp_(mean, share)
+    norm.running_var.lerp_(variance * (count / max(count - 1, 1)), share)
+
+
+def _narrow(x: Tensor, weight: Tensor) -> bool:
+    """Whether the kernel of narrow images takes these."""
+    return (
+        _plain(x)
+        and weight.shape[:2] == (_NARROW, _NARROW)
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and _half(x) in (None, x.dtype)
+    )
 
 
 def _thin(x: Tensor, weight: Tensor) -> bool:

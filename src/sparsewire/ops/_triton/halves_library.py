@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sparsewire.ops._triton import halves
-from sparsewire.ops._triton.library import _second, last_pass, operator
+from sparsewire.ops._triton.library import again, last_pass, operator
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -30,7 +30,7 @@ def _backward_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     def first(given: Tensor, odds: Tensor) -> Any:
         return torch.autograd.grad(exact_half(odds, ctx.lower), odds, given, create_graph=True)
 
-    to_grad, to_odds = _second(first, ctx.saved_tensors, (grad,))
+    to_grad, to_odds = again(first, ctx.saved_tensors, (grad,))
     # The matrix is a function of the odds, which have all of the gradient.
     return to_grad, None, to_odds, None
 

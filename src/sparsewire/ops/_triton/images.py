@@ -25,7 +25,7 @@ def thin_conv(x: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Te
     count = b * h * w
     _convolve[(triton.cdiv(count, _PIXELS),)](
         x, table, y, count, h, w,
-        CHANNELS=c, TAPS=taps, WIDE=wide, PIXELS=_PIXELS, EXACT=_exact(dtype),
+        CHANNELS=c, TAPS=taps, WIDE=wide, PIXELS=_PIXELS, EXACT=exact(dtype),
     )  # fmt: skip
     return y
 
@@ -40,7 +40,7 @@ def thin_conv_backward(grad: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tens
     sums = torch.empty((programs, taps, wide), dtype=torch.float32, device=x.device)
     _convolve_backward[(programs,)](
         x, y, grad, sums, count, h, w, blocks,
-        CHANNELS=c, TAPS=taps, WIDE=wide, PIXELS=_PIXELS, EXACT=_exact(y.dtype),
+        CHANNELS=c, TAPS=taps, WIDE=wide, PIXELS=_PIXELS, EXACT=exact(y.dtype),
     )  # fmt: skip
     total = sums.sum(0)
     return total[: 9 * c].t().reshape(wide, c, 3, 3).contiguous(), total[9 * c].clone()
@@ -53,7 +53,7 @@ def pool_relu(x: Tensor, bias: Tensor, size: int) -> tuple[Tensor, Tensor]:
     like = {"device": x.device, "memory_format": torch.channels_last}
     y = torch.empty((b, d, rows, cols), dtype=x.dtype, **like)
     which = torch.empty((b, d, rows, cols) if size > 1 else (0, 1, 1, 1), dtype=torch.uint8, **like)
-    count, tile = b * rows * cols, _tile(d)
+    count, tile = b * rows * cols, tile_of(d)
     if count:
         _pool[(triton.cdiv(count, tile["PIXELS"]),)](
             x, bias, y, which, count, d, h, w, rows, cols, SIZE=size, **tile
@@ -71,7 +71,7 @@ def pool_relu_backward(
     dx = torch.empty((b, d, h, w), **like)
     if h % size or w % size:
         dx.zero_()  # of pixels beyond the last square
-    count, tile = b * rows * cols, _tile(d)
+    count, tile = b * rows * cols, tile_of(d)
     programs = triton.cdiv(count, tile["PIXELS"])
     sums = torch.empty((programs, d), dtype=torch.float32, device=y.device)
     if count:
@@ -86,12 +86,12 @@ def _taps(channels: int) -> int:
     return max(16, triton.next_power_of_2(9 * channels + 1))
 
 
-def _exact(dtype: torch.dtype) -> bool:
+def exact(dtype: torch.dtype) -> bool:
     """Whether products are of float32; the interpreter has none of bfloat16."""
     return dtype == torch.float32 or interpreted()
 
 
-def _tile(channels: int) -> dict[str, int]:
+def tile_of(channels: int) -> dict[str, int]:
     wide = triton.next_power_of_2(channels)
     return {"WIDE": wide, "PIXELS": max(1, _ELEMENTS // wide)}
 

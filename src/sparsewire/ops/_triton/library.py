@@ -53,10 +53,10 @@ def last_pass(grad: Tensor) -> bool:
     return type(grad) is Tensor and not torch.is_grad_enabled()
 
 
-def _second(
+def again(
     function: Callable[..., Any], inputs: Sequence[Tensor], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """Differentiate a gradient, computed once more in plain PyTorch, from the gradients of it."""
+    """Differentiate a function, computed once more in plain PyTorch, from the gradients of it."""
     keep = torch.is_grad_enabled()
     with torch.enable_grad():
         # Other names for the inputs: what reaches one of them through another is not counted here.
@@ -157,7 +157,7 @@ def _spread_backward_gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor |
             grad, means, variances, values, indices, excluded, ctx.kind
         )
 
-    return (*_second(first, inputs, grads), *(None,) * 11)
+    return (*again(first, inputs, grads), *(None,) * 11)
 
 
 _PACKED = "Tensor rows, Tensor points, Tensor row_order, Tensor point_order, "
@@ -318,7 +318,7 @@ def _read_backward_gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | N
     inputs[4] = inputs[4].to(means.dtype)
     if not to_input:
         grads = (*grads[:3], None)
-    return (*_second(first, inputs, grads), *(None,) * 12)
+    return (*again(first, inputs, grads), *(None,) * 12)
 
 
 _FROM = "Tensor x, Tensor base, Tensor seed"

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sparsewire.ops._mixing import mix
 from sparsewire.ops._triton import mixing
-from sparsewire.ops._triton.library import _second, last_pass, operator
+from sparsewire.ops._triton.library import again, last_pass, operator
 from sparsewire.ops.halves import Squash
 
 SQUASHES: dict[Squash, int] = {"student": mixing.STUDENT, "logistic": mixing.LOGISTIC}
@@ -43,7 +43,7 @@ def _backward_gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, 
         out = _mixed(values, gaps, *ctx.options)
         return torch.autograd.grad(out, (values, gaps), grad, create_graph=True)
 
-    return (*_second(first, ctx.saved_tensors, grads), None, None)
+    return (*again(first, ctx.saved_tensors, grads), None, None)
 
 
 mix_backward = operator(
