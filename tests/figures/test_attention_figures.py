@@ -52,6 +52,17 @@ def test_errors_are_drawn_where_they_are(tmp_path: Path) -> None:
         assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
 
 
+def test_company_on_the_device_is_said() -> None:
+    runs = [
+        make_attention(FALLING, other={"at_once": 3}),
+        make_attention(FALLING, key="b", model="convnet", other={"at_once": 5}),
+    ]
+    assert title(attention_figure(runs)) == "3 to 5 runs shared the device"
+    assert title(attention_figure(runs[:1])) == "3 runs shared the device"
+    alone = make_attention(FALLING, key="c", model="reinforce")
+    assert title(attention_figure([*runs, alone])) == "1 to 5 runs shared the device"
+
+
 def test_one_seed_has_no_band() -> None:
     figure = attention_figure([make_attention(FALLING)])
     assert not figure.axes[0].collections

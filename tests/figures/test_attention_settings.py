@@ -1,11 +1,22 @@
 """Settings of the attention experiment: which runs are of one, in what order, by what names."""
 
+import dataclasses
 import random
+from typing import Any
 
 import pytest
 from attention_runs import make_attention
 
-from sparsewire.figures.settings import finished, names, plain_value, seeds, settings
+from sparsewire.experiments.attention import Attention
+from sparsewire.figures.settings import (
+    departure_words,
+    departures,
+    finished,
+    names,
+    plain_value,
+    seeds,
+    settings,
+)
 
 
 def test_a_key_is_a_setting() -> None:
@@ -39,21 +50,84 @@ def test_the_order_is_that_of_tables() -> None:
 @pytest.mark.parametrize(
     ("settings_of", "expected"),
     [
-        ([{"head": "mlp"}, {"head": "conv"}], ["mlp head", "conv head"]),
+        # The preset has conv: that needs no words.
+        ([{"head": "mlp"}, {"head": "conv"}], ["mlp head", ""]),
         ([{"batch": 128}, {"batch": 4096}], ["batch 128", "batch 4,096"]),
-        # The head tells them apart; that the rates differ too is left to the table.
-        ([{"head": "mlp", "lr": 0.1}, {"head": "conv"}], ["mlp head", "conv head"]),
+        ([{"head": "mlp", "lr": 0.1}, {"head": "conv"}], ["lr 0.1, mlp head", ""]),
+        ([{"lr": 0.1}, {"lr": 0.2}], ["lr 0.1", "lr 0.2"]),
+        # The paper's has mlp.
+        (
+            [{"preset": "paper", "head": "mlp"}, {"preset": "paper", "head": "conv"}],
+            ["paper's settings", "paper's settings, conv head"],
+        ),
         ([{"data": "mnist"}, {"data": "digits"}], ["mnist", "digits"]),
         ([{"canvas": 60}, {"canvas": 100}], ["60 × 60 pixels", "100 × 100 pixels"]),
-        ([{"cosine": True}, {"cosine": False}], ["cosine yes", "cosine no"]),
-        ([{"global_samples": 4}, {}], ["global samples 4", "global samples –"]),
+        ([{"cosine": True}, {"cosine": False}], ["", "cosine no"]),
+        # What the preset is, is not known of all; batches tell them apart.
+        ([{"canvas": 1, "batch": 2}, {"canvas": 1, "batch": 4}], ["batch 2", "batch 4"]),
+        # An argument that a record does not know was added after it.
+        ([{"width": 32}, {}], ["", "earlier version"]),
+        ([{"width": 64}, {"head": "mlp"}], ["width 64", "earlier version, mlp head"]),
+        ([{"keep_frames": True}, {"lr": 0.1}], ["", "lr 0.1"]),
         # What does not change the numbers does not tell settings apart.
         ([{"out": "x"}, {"out": "y"}], ["key 0", "key 1"]),
     ],
 )
 def test_names_say_what_differs(settings_of: list[dict], expected: list[str]) -> None:
     runs = [make_attention([0.1], key=str(i), **setting) for i, setting in enumerate(settings_of)]
-    assert names(settings(runs)) == [f"1 glimpse of 32 × 32, {words}" for words in expected]
+    plain = "1 glimpse of 32 × 32"
+    assert names(settings(runs)) == [", ".join(filter(None, (plain, w))) for w in expected]
+
+
+def setting_of(**arguments: Any) -> dict[str, Any]:
+    """The arguments in a record of `sparsewire attention`."""
+    return dataclasses.asdict(Attention(**arguments).resolved())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"lr": 0.01, "head": "mlp", "straight": 1.0},
+        {"settle": 0.0},
+        {"source_rate": 0.7, "frame_rate": 0.7},
+        {"region": 20, "scale": 0.1},
+        {"cosine": False},
+        {"source": "convnet"},  # corners are then squashed: that is not said too
+        {"squash": "points", "source": "convnet"},
+    ],
+)
+@pytest.mark.parametrize(
+    "task",
+    [
+        {},
+        {"glimpses": 8},
+        {"canvas": 400, "split": "validation"},
+        {"data": "digits", "steps": 7, "batch": 9, "seeds": (1, 2), "precision": "bf16"},
+    ],
+)
+def test_what_was_given_beside_a_preset_is_found(task: dict, given: dict) -> None:
+    """Whatever the preset makes of number, canvas and data."""
+    assert departures(setting_of(**task, **given)) == given
+
+
+def test_each_preset_is_its_own_measure() -> None:
+    assert departures(setting_of(preset="paper")) == {}
+    assert departures(setting_of(preset="paper", zoom=1.0)) == {"zoom": 1.0}
+    assert departures(setting_of(glimpses=8, width=32)) == {"width": 32}
+    assert departures(setting_of(glimpses=1, width=32)) == {}
+    assert departures(setting_of() | {"width": 64, "frame_rate": 2.0, "settle": 0.0}) == {
+        "width": 64,
+        "settle": 0.0,
+        "frame_rate": 2.0,
+    }
+    words = departure_words(setting_of(head="mlp", source_rate=1.0, cosine=False))
+    assert words == ["mlp head", "cosine no", "source rate 1"]
+
+
+@pytest.mark.parametrize("strange", [{"preset": "other"}, {"canvas": 1}, {"size": "wide"}])
+def test_of_a_strange_record_nothing_is_said(strange: dict) -> None:
+    assert departures(setting_of(head="mlp") | strange) == {}
 
 
 def test_what_is_told_elsewhere_is_not_said_again() -> None:

@@ -1,6 +1,7 @@
 """The tables of the attention experiment: numbers by hand, and what goes into which."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attention_runs import make_attention
@@ -13,6 +14,9 @@ from sparsewire.figures.attention_table import (
 )
 from sparsewire.figures.pages import VALIDATION_BEGIN, VALIDATION_END
 from sparsewire.figures.tables import BEGIN, END, write_table
+
+# Ours, where records made here have others.
+PRESET: dict[str, Any] = {"settle": 0.5, "straight": 0.6}
 
 
 def rows(table: str) -> list[list[str]]:
@@ -50,6 +54,9 @@ def test_a_step_that_shared_its_device_is_marked() -> None:
     ]
     (row,) = rows(attention_table(runs))
     assert (row[3], row[-3]) == ("conv 64", "2, 3 at once")
+    runs.append(make_attention([0.9], seed=2, other={"step_ms": 2.0, "at_once": 5}, width=64))
+    (row,) = rows(attention_table(runs))
+    assert row[-3] == "2, 3 to 5 at once"
 
 
 def test_steps_are_timed_beside_the_plain_network() -> None:
@@ -146,17 +153,45 @@ def test_validation_rows_have_a_table_of_their_own() -> None:
             floor=0.05,
             other={"final": {"error": 0.02, "expected": 0.03, "sampled": 0.04, "sampled16": 0.05}},
         ),
-        make_attention([0.01], key="c", split="validation", model="convnet"),
+        make_attention([0.01], key="c", split="validation", model="convnet", **PRESET),
     ]
     convnet, glimpse = validation_table(runs).splitlines()[2:]
     assert glimpse == (
-        "| 1 glimpse of 32 × 32 | conv | 0.7 | 0.05 | 1 | 0.001 | 1,000 × 128 | 1 | "
+        "| 1 glimpse of 32 × 32 | floor 0.05, settle 0.7, straight 1 | 1,000 × 128 | 1 | "
         "2.00 | 3.00 | 4.00 | 5.00 |"
     )
-    assert convnet == (
-        "| plain ConvNet | – | – | – | – | 0.001 | 1,000 × 128 | 1 | 1.00 | – | – | – |"
-    )
+    assert convnet == "| plain ConvNet | – | 1,000 × 128 | 1 | 1.00 | – | – | – |"
     assert [row[6] for row in rows(attention_table(runs))] == ["50.00"]
+
+
+def test_validation_rows_say_what_was_tried() -> None:
+    """The preset first, then in the order of the arguments, whatever the order of the runs."""
+    tried = [
+        {"settle": 0.0, "straight": 1.0},
+        {"zoom": 0.0},
+        {"settle": 0.0},
+        {"width": 64},
+        {},
+        {"glimpses": 8, "size": 12, "width": 32},
+        {"source": "convnet", "squash": "corners"},
+        {"head": "mlp"},
+    ]
+    usual = PRESET | {"width": 32, "zoom": 1.0, "source": "finder", "squash": "none"}
+    runs = [
+        make_attention([0.1], key=str(i), split="validation", **(usual | setting))
+        for i, setting in enumerate(tried)
+    ]
+    one, eight = "1 glimpse of 32 × 32", "8 glimpses of 12 × 12"
+    assert [row[:2] for row in rows(validation_table(runs))] == [
+        [one, "–"],
+        [one, "mlp head"],
+        [one, "width 64"],
+        [one, "settle 0"],
+        [one, "settle 0, straight 1"],
+        [one, "zoom 0"],
+        [one, "source convnet"],
+        [eight, "width 32"],
+    ]
 
 
 def test_both_tables_are_put_into_a_page(tmp_path: Path) -> None:

@@ -45,6 +45,22 @@ def test_glimpses_stand_beside_the_best_plain_network() -> None:
     ]
 
 
+def test_no_other_model_is_left_out() -> None:
+    """A weak baseline alone would flatter."""
+    runs = [
+        make_attention([0.05], key="a"),
+        make_attention([0.18], key="b", model="reinforce"),
+        make_attention([0.88], key="c", model="convnet"),
+        make_attention([0.04], key="d", model="transformer", seed=0),
+        make_attention([0.06], key="d", model="transformer", seed=1),
+        make_attention([0.01], key="e", model="reinforce", other={"status": "diverged"}),
+    ]
+    (row,) = rows(attention=runs)
+    assert row[3] == (
+        "plain ConvNet: 88.00 %; spatial transformer: 5.00 ± 1.41 %; REINFORCE glimpse: 18.00 %"
+    )
+
+
 def test_a_glimpse_without_a_rival_or_a_paper() -> None:
     (row,) = rows(attention=[make_attention([0.05], canvas=400)])
     assert row[1:] == ["–", "5.00 % of test digits", "–"]

@@ -78,6 +78,39 @@ def test_galleries_show_watched_images_and_some_mistakes(tmp_path: Path) -> None
     np.testing.assert_array_equal(unpacked(shown["sampled"]), 10 * sampled[chosen])
 
 
+def test_our_galleries_come_first_and_no_two_have_one_name(tmp_path: Path) -> None:
+    """Baselines of a small canvas do not take the place of glimpses on a large one."""
+    save_looks(tmp_path / "a.npz")
+    settings: list[dict[str, Any]] = [
+        {"model": "transformer"},
+        {"preset": "paper"},
+        {"split": "validation"},
+        {},
+        {"canvas": 400},
+    ]
+    runs = [
+        attention(wiring="a.npz", **setting) | {"key": str(number)}
+        for number, setting in enumerate(settings)
+    ]
+    found = gathered(tmp_path, *runs)
+    plain = "1 glimpse of 32 × 32"
+    assert [shown["name"] for shown in gallery(lines_of("attention", found.records), [])] == [
+        f"{plain}, canvas 100 × 100, seed 0",
+        f"{plain}, canvas 400 × 400, seed 0",
+        f"{plain}, paper's settings, canvas 100 × 100, seed 0",
+        "spatial transformer, canvas 100 × 100, seed 0",
+        f"{plain}, validation, canvas 100 × 100, seed 0",
+    ]
+
+
+def test_a_number_of_the_paper_is_said_once(tmp_path: Path) -> None:
+    runs = [attention(preset=preset) | {"key": preset} for preset in ("ours", "paper")]
+    found = gathered(tmp_path, *runs)
+    (task,) = summary("attention", lines_of("attention", found.records))
+    assert len(task.ours) == 2
+    assert task.paper == ["1 glimpse of 32 × 32: 0.85 %"]
+
+
 def test_a_sort_is_shown_level_by_level(tmp_path: Path) -> None:
     save_keys(tmp_path / "s.npz", places=2)
     found = gathered(tmp_path, sorting(wiring="s.npz", places=2))

@@ -12,6 +12,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sparsewire.figures.cells import at_once
 from sparsewire.figures.save import MARKERS, STYLE, blank, save
 from sparsewire.figures.scales import scale_along, scale_percent
 from sparsewire.figures.series import Group, Record, Series, average, final_error
@@ -35,7 +36,8 @@ def draw_attention_errors(records: Sequence[Record], path: Path) -> Path:
 
     A line for each setting, the mean over its seeds, in a band of one standard deviation. Runs
     that diverged are counted in the legend and left out of the mean. Of many settings the twelve
-    with the lowest final error are drawn.
+    with the lowest final error are drawn. Where runs shared their device, the legend says how many:
+    times of runs that had other company are not to be compared.
 
     Args:
         records: A dictionary for each run of the attention experiment, on canvases of one size.
@@ -79,6 +81,8 @@ def attention_figure(records: Sequence[Record]) -> Figure:
         notes.append(f"the best {len(shown)} of {len(found)} settings")
     if any(math.isfinite(value) for series in every for value in series.deviation):
         notes.append("bands: one standard deviation over seeds")
+    if shared := at_once(run for group in shown for run in finished(group)):
+        notes.append(f"{shared} runs shared the device")
     place = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.8}
     figure.legend(title="; ".join(notes) or None, frameon=False, **place)
     return figure

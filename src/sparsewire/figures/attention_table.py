@@ -6,7 +6,15 @@ from typing import Any
 from sparsewire.figures.cells import NONE, duration, pace, percent, step_time, steps_of, table_of
 from sparsewire.figures.pages import VALIDATION_BEGIN, VALIDATION_END, fill
 from sparsewire.figures.series import Group, Record
-from sparsewire.figures.settings import finished, names, plain_value, seeds, settings
+from sparsewire.figures.settings import (
+    PRESET_ARGUMENTS,
+    departure_words,
+    departures,
+    finished,
+    names,
+    seeds,
+    settings,
+)
 
 SPEED_BEGIN = "<!-- speed table: begin -->"
 SPEED_END = "<!-- speed table: end -->"
@@ -32,13 +40,9 @@ _HEAD = (
     "memory, GiB",
     "paper, as published",
 )
-# Other models have them among their arguments too, without a meaning.
-_GLIMPSE_ONLY = ("settle", "floor", "straight")
-_TRIED = (*_GLIMPSE_ONLY, "lr")
 _VALIDATION_HEAD = (
     "model",
-    "head",
-    *_TRIED,
+    "differs from our preset in",
     "steps × batch",
     "seeds",
     *_ERRORS.values(),
@@ -60,12 +64,14 @@ def attention_table(records: Sequence[Record]) -> str:
 def validation_table(records: Sequence[Record]) -> str:
     """Return the table of the runs that were measured on the validation set.
 
-    The paper's settings are not searched; those runs are for `speed_table`.
+    The preset comes first, then what differs from it in one argument after the other. The paper's
+    settings are not searched; those runs are for `speed_table`.
     """
     found = [g for g in _of(records, "validation") if g.setting["preset"] != "paper"]
-    told = ("head", "width", *_TRIED, "steps", "batch")
-    rows = [_validation_row(*pair) for pair in zip(found, names(found, told), strict=True)]
-    return table_of(_VALIDATION_HEAD, rows)
+    named = list(zip(found, names(found, (*PRESET_ARGUMENTS, "steps", "batch")), strict=True))
+    models = [name for _, name in named]
+    named.sort(key=lambda pair: (models.index(pair[1]), _places(pair[0].setting)))
+    return table_of(_VALIDATION_HEAD, [_validation_row(*pair) for pair in named])
 
 
 def speed_table(records: Sequence[Record]) -> str:
@@ -115,14 +121,14 @@ def _row(group: Group, name: str) -> tuple[str, ...]:
 
 
 def _validation_row(group: Group, name: str) -> tuple[str, ...]:
-    setting = group.setting
-    looks = setting["model"] == "glimpse"
-    tried = (
-        plain_value(setting.get(name)) if looks or name not in _GLIMPSE_ONLY else NONE
-        for name in _TRIED
-    )
+    differs = ", ".join(departure_words(group.setting)) or NONE
     errors = _errors(finished(group))
-    return name, _head(setting), *tried, steps_of(setting), seeds(group), *errors
+    return name, differs, steps_of(group.setting), seeds(group), *errors
+
+
+def _places(setting: dict[str, Any]) -> list[int]:
+    """Where the arguments that differ from the preset stand among all."""
+    return [PRESET_ARGUMENTS.index(name) for name in departures(setting)]
 
 
 def _reads(setting: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """What stands in a cell: the same words and digits in the tables of all experiments."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -41,8 +41,17 @@ def step_time(runs: Sequence[Record]) -> str:
     ms = pace(runs)
     if not math.isfinite(ms):
         return NONE
-    shared = max(run.get("at_once", 1) for run in runs)
-    return f"{ms:.3g}" + (f", {shared} at once" if shared > 1 else "")
+    shared = at_once(runs)
+    return f"{ms:.3g}" + (f", {shared} at once" if shared else "")
+
+
+def at_once(runs: Iterable[Record]) -> str:
+    """Return how many runs shared the device, the least and the most; nothing if none did."""
+    counts = [run.get("at_once", 1) for run in runs]
+    least, most = min(counts, default=1), max(counts, default=1)
+    if most == 1:
+        return ""
+    return f"{most}" if least == most else f"{least} to {most}"
 
 
 def duration(seconds: Sequence[float]) -> str:

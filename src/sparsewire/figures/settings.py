@@ -3,11 +3,13 @@
 And what this takes for the settings of any experiment.
 """
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from sparsewire.experiments.attention import Attention
 from sparsewire.figures.series import Group, Record
+from sparsewire.training.options import Experiment
 
 # In the order of tables and legends.
 MODELS = {
@@ -21,6 +23,15 @@ _NAMED = ("model", "preset", "reduce")
 # What is looked at first, if these leave two settings with the same name.
 _FIRST = ("canvas", "data", "glimpses", "size", "head", "settle", "floor", "straight", "lr")
 _FIRST += ("steps", "batch", "precision")
+# What is to be done, with what, and how much of it: a preset fills in the rest.
+_GIVEN = ("model", "preset", "glimpses", "size", "data", "canvas", "reduce", "split", "batch")
+_SHARED = {field.name for field in dataclasses.fields(Experiment)} - {"lr"}
+PRESET_ARGUMENTS = tuple(
+    field.name
+    for field in dataclasses.fields(Attention)
+    if field.name not in Attention.bookkeeping.union(_GIVEN, _SHARED)
+)
+_EARLIER = "earlier version"
 
 
 def settings(records: Iterable[Record]) -> list[Group]:
@@ -60,13 +71,50 @@ def family(setting: dict[str, Any]) -> str:
 def names(every: Sequence[Group], told: Collection[str] = ()) -> list[str]:
     """Return a name for each setting, by which it differs from all others.
 
+    A setting that is its preset's has a plain name. Others of that name say in what they differ
+    from the preset, and those that lack arguments that others have, that they are older.
+
     Args:
         every: The settings that are shown together.
         told: What is said of each elsewhere, such as in a column of its own.
     """
     plain = [_plain_name(group.setting) for group in every]
+    longer = []
+    for group, name in zip(every, plain, strict=True):
+        alike = [g.setting for g, other in zip(every, plain, strict=True) if other == name]
+        longer.append(", ".join([name, *_tried(group.setting, alike, told)]))
     silent = Attention.bookkeeping.union(_NAMED)
-    return tell_apart(every, plain, _FIRST, silent, told, _say)
+    return tell_apart(every, longer, _FIRST, silent, told, _say)
+
+
+def departures(setting: dict[str, Any]) -> dict[str, Any]:
+    """Return what was given to a setting beside its preset, in the order of the arguments.
+
+    What follows from other arguments is left out, and what a record does not tell. Of a preset that
+    is not known nothing is returned.
+    """
+    given = {name: setting[name] for name in _GIVEN if name in setting}
+    asked = {name: setting[name] for name in PRESET_ARGUMENTS if name in setting}
+
+    def different(**more: Any) -> dict[str, Any]:
+        """What of the setting is not so with these arguments."""
+        filled = Attention(**given, **more).resolved()
+        return {name: value for name, value in asked.items() if getattr(filled, name) != value}
+
+    try:
+        found = different()
+        for name in tuple(found):
+            fewer = {other: value for other, value in found.items() if other != name}
+            if _holds(different, fewer):
+                found = fewer
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return found
+
+
+def departure_words(setting: dict[str, Any]) -> list[str]:
+    """Return in words what was given to a setting beside its preset."""
+    return [_say(name, value) for name, value in departures(setting).items()]
 
 
 def tell_apart(
@@ -121,6 +169,26 @@ def _plain_name(setting: dict[str, Any]) -> str:
         how = "of" if setting["model"] == "convnet" else "chosen on"
         name += f", {how} the image reduced {factor} ×"
     return name + (", paper's settings" if setting["preset"] == "paper" else "")
+
+
+def _holds(different: Callable[..., dict[str, Any]], arguments: dict[str, Any]) -> bool:
+    """Whether these arguments make the setting; some cannot be without each other."""
+    try:
+        return not different(**arguments)
+    except ValueError:
+        return False
+
+
+def _tried(
+    setting: dict[str, Any], alike: Sequence[dict[str, Any]], told: Collection[str]
+) -> list[str]:
+    """What tells a setting from its preset, as far as others of its name do not share it."""
+    known = {name for other in alike for name in other} - Attention.bookkeeping
+    words = [_EARLIER] if known - setting.keys() else []
+    for name, value in departures(setting).items():
+        if name not in told and _kinds(alike, [name]) > 1:
+            words.append(_say(name, value))
+    return words
 
 
 def _differences(

@@ -7,7 +7,7 @@ from sparsewire.figures.attention_table import PAPER as GLIMPSES
 from sparsewire.figures.cells import NONE, percent
 from sparsewire.figures.pages import fill, markdown
 from sparsewire.figures.series import THRESHOLD, Group, Record, best, groups, reach
-from sparsewire.figures.settings import finished, settings
+from sparsewire.figures.settings import family, finished, settings
 from sparsewire.figures.sorting_settings import method_name, papers, sorting_settings
 from sparsewire.training.records import aggregate
 
@@ -72,21 +72,29 @@ def _glimpses(records: Sequence[Record]) -> Iterator[Row]:
         if (group.setting["preset"], group.setting["split"], group.setting["data"])
         == ("ours", "test", "mnist")
     ]
-    plain = [group for group in ours if group.setting["model"] == "convnet"]
     for group in ours:
         setting = group.setting
         if setting["model"] != "glimpse":
             continue
         side, count, size = (setting[name] for name in ("canvas", "glimpses", "size"))
-        rivals = [g for g in plain if g.setting["canvas"] == side]
         look = f"{count} glimpse{'' if count == 1 else 's'} of {size} × {size}"
         said = GLIMPSES.get((count, size)) if side == 100 else None
         yield Row(
             f"digit among clutter, {side} × {side} pixels, {look}",
             NONE if said is None else f"{said}, perhaps of training digits",
             f"{_percents(group)} of test digits",
-            f"plain ConvNet: {_percents(min(rivals, key=_mean_error))}" if rivals else NONE,
+            _rivals([g for g in ours if g.setting["canvas"] == side]),
         )
+
+
+def _rivals(there: Sequence[Group]) -> str:
+    """Return the error of each other model, with the best of its settings."""
+    found: dict[str, list[Group]] = {}
+    for group in there:
+        if group.setting["model"] != "glimpse" and finished(group):
+            found.setdefault(family(group.setting), []).append(group)
+    words = (f"{name}: {_percents(min(g, key=_mean_error))}" for name, g in found.items())
+    return "; ".join(words) or NONE
 
 
 def _sorts(records: Sequence[Record]) -> Iterator[Row]:

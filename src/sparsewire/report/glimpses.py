@@ -6,21 +6,23 @@ from typing import Any
 import numpy as np
 
 from sparsewire.figures.looks import Looks, read_looks
-from sparsewire.figures.settings import family
 from sparsewire.report.frames import errors_at, frames_of, read_or_note
 from sparsewire.report.images import packed, picture
 from sparsewire.report.lines import Line
 from sparsewire.training.records import Record
 
-_MOST_RUNS, _MOST_FRAMES, _MOST_WATCHED, _MOST_MISTAKES = 6, 60, 8, 4
+_MOST_RUNS, _MOST_FRAMES, _MOST_WATCHED, _MOST_MISTAKES = 10, 60, 8, 4
 # Outside an image nothing is drawn; positions are kept in tenths of a pixel.
 _PARTS = 10
 
 
 def gallery(lines: Sequence[Line], notes: list[str]) -> list[dict[str, Any]]:
-    """Return a gallery for each setting that left looks; problems are added to the notes."""
+    """Return a gallery for each setting that left looks; problems are added to the notes.
+
+    Of many the first are shown: our models with our settings, then with others, then baselines.
+    """
     shown = []
-    for line in lines:
+    for line in sorted(lines, key=_rank):
         record = min(
             (run for run in line.runs if run["file"] is not None),
             key=lambda run: run["seed"],
@@ -34,6 +36,11 @@ def gallery(lines: Sequence[Line], notes: list[str]) -> list[dict[str, Any]]:
     return shown
 
 
+def _rank(line: Line) -> tuple[bool, ...]:
+    setting = line.group.setting
+    return setting["split"] != "test", not line.ours, setting["preset"] != "ours"
+
+
 def _gallery(line: Line, record: Record, looks: Looks) -> dict[str, Any]:
     chosen = frames_of(len(looks.step), _MOST_FRAMES)
     step = looks.step[chosen].tolist()
@@ -42,7 +49,7 @@ def _gallery(line: Line, record: Record, looks: Looks) -> dict[str, Any]:
     shown = [*range(watched), *mistakes]
     setting = line.group.setting
     where = f"canvas {setting['canvas']} × {setting['canvas']}, seed {record['seed']}"
-    name = family(setting) + ("" if setting["split"] == "test" else f", {setting['split']}")
+    name = line.name + ("" if setting["split"] == "test" else f", {setting['split']}")
     return {
         "name": f"{name}, {where}",
         "command": record["command"],

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sparsewire.figures.cells import NONE, duration, percent, step_time, steps_of
 from sparsewire.figures.series import THRESHOLD, reach
-from sparsewire.figures.settings import plain_value, seeds
+from sparsewire.figures.settings import family, plain_value, seeds
 from sparsewire.report.lines import Line, by_task
 from sparsewire.training.records import spread_of
 
@@ -44,7 +44,7 @@ def summary(experiment: str, lines: Sequence[Line]) -> list[Task]:
         if alike[0].group.setting.get("split", "test") != "test":
             continue
         shown = [line for line in alike if _is_usual(line)] or alike
-        said = dict.fromkeys(f"{line.name}: {line.paper}" for line in shown if line.paper)
+        said = dict.fromkeys(f"{_of_what(line)}: {line.paper}" for line in shown if line.paper)
         tasks.append(
             Task(
                 experiment,
@@ -138,6 +138,12 @@ def _reached(line: Line) -> str:
     whole = reach(group)
     taken = f", {whole.seconds:.2g} s" if math.isfinite(whole.seconds) else ""
     return f"{whole.steps:,.0f} steps{taken}"
+
+
+def _of_what(line: Line) -> str:
+    """What a number of the paper is of: of glimpses, whatever the settings they were run with."""
+    setting = line.group.setting
+    return family(setting) if "glimpses" in setting else line.name
 
 
 def _is_usual(line: Line) -> bool:
