@@ -156,6 +156,21 @@ def test_sets_show_the_values_that_they_are_judged_by():
     assert torch.equal(digits[..., 0] * 10 + digits[..., 1], trial.sets.values)
 
 
+@torch.no_grad()
+def test_pictures_that_occur_often_are_read_once(monkeypatch):
+    """By the paper's network, which reads digit by digit; keys are those of reading them all."""
+    trial = build(network="paper", places=2, size=4, sets=100)
+    trial.model.eval()
+    seen = []
+    read = KeyNetwork.digits
+    monkeypatch.setattr(KeyNetwork, "digits", lambda net, x: (seen.append(len(x)), read(net, x))[1])
+    keys = trial.keys()
+    assert keys.shape == (100, 4)
+    assert sum(seen) == len(trial.judged.images) < 800
+    want = trial.model(pictures(trial.judged, trial.sets.which))
+    torch.testing.assert_close(keys, want, rtol=1e-4, atol=1e-5)
+
+
 def test_every_step_has_numbers_of_its_own():
     trial = build(jitter=0.0)
     torch.manual_seed(3)

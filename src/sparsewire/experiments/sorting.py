@@ -317,6 +317,11 @@ class SortingTrial(Trial):
     def _read(self, which: Tensor) -> Tensor:
         """The keys of sets, as many at once as fit."""
         most = _AT_ONCE.get(self.device.type, _AT_ONCE["cpu"])
+        if isinstance(self.model, KeyNetwork) and which.numel() > len(self.judged.images):
+            # Each picture occurs many times, and is read once.
+            every = torch.arange(len(self.judged.images), device=self.device).split(most)
+            known = torch.cat([self.model.digits(pictures(self.judged, some)) for some in every])
+            return self.model.judge(known[which]).float()
         chunk = max(1, most // (self.args.size * self.args.places))
         found = [self.model(pictures(self.judged, some)) for some in which.split(chunk)]
         return torch.cat(found).float()

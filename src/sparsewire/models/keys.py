@@ -44,11 +44,17 @@ class KeyNetwork(nn.Module):
 
     def forward(self, x: Float[Tensor, "*b p h w"]) -> Float[Tensor, "*b"]:
         """Return the key of each number, given as pictures of its digits."""
-        digits = x.reshape(-1, 1, *x.shape[-2:])
-        features = self.read(digits).view(*x.shape[:-3], -1)
-        hidden = self.key[:-1](features)
+        return self.judge(self.digits(x))
+
+    def digits(self, x: Float[Tensor, "*b h w"]) -> Float[Tensor, "*b f"]:
+        """Return the features of each digit, which in evaluation depend on no other."""
+        return self.read(x.reshape(-1, 1, *x.shape[-2:])).view(*x.shape[:-2], _FEATURES)
+
+    def judge(self, features: Float[Tensor, "*b p f"]) -> Float[Tensor, "*b"]:
+        """Return the key of each number, given the features of its digits."""
+        hidden = self.key[:-1](features.flatten(-2))
         # The order of keys needs more digits than the half precision of autocast has.
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(features.device.type, enabled=False):
             last = self.key[-1]
             return last(hidden.to(last.weight.dtype)).squeeze(-1)  # pyright: ignore
 

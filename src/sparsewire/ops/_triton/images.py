@@ -40,7 +40,7 @@ def thin_conv_backward(grad: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tens
     sums = torch.empty((programs, taps, wide), dtype=torch.float32, device=x.device)
     _convolve_backward[(programs,)](
         x, y, grad, sums, count, h, w, blocks,
-        CHANNELS=c, TAPS=taps, WIDE=wide, PIXELS=_PIXELS, EXACT=exact(y.dtype),
+        CHANNELS=c, TAPS=taps, WIDE=wide, PIXELS=_PIXELS, EXACT=exact(y.dtype), num_stages=1,
     )  # fmt: skip
     total = sums.sum(0)
     return total[: 9 * c].t().reshape(wide, c, 3, 3).contiguous(), total[9 * c].clone()

@@ -11,8 +11,11 @@ from torch import Tensor
 
 from sparsewire.ops._triton.images import exact
 
-_PIXELS = 128  # of a block
+_PIXELS = 64  # of a block
 _PROGRAMS = 1056  # that share the gradient of the weights, each with a sum of its own
+# Loads are not made ahead: what neighbours read too comes from the first cache only if they are
+# plain, and in float32 there is no room for more.
+_STAGES = 1
 
 
 def narrow_conv(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
@@ -29,9 +32,9 @@ def narrow_conv(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> T
     like = {"dtype": x.dtype, "device": x.device, "memory_format": torch.channels_last}
     y = torch.empty((b, wide, h, w), **like)
     _convolve[(triton.cdiv(count, _PIXELS),)](
-        x, _table(weight, x.dtype), y if bias is None else bias, y, count, h, w,
-        CHANNELS=c, RUN=_run(c), WIDE=wide, PIXELS=_PIXELS, BIAS=bias is not None, RELU=relu,
-        EXACT=exact(x.dtype),
+        x, _table(weight, x.dtype), y if bias is None else bias, y, count,
+        HEIGHT=h, WIDTH=w, CHANNELS=c, RUN=_run(c), WIDE=wide, PIXELS=_PIXELS,
+        BIAS=bias is not None, RELU=relu, EXACT=exact(x.dtype),
     )  # fmt: skip
     return y
 
@@ -56,8 +59,9 @@ def narrow_conv_backward(
     sums = torch.empty((programs, 3, run, wide), dtype=torch.float32, device=x.device)
     added = torch.empty((programs, wide), dtype=torch.float32, device=x.device)
     _convolve_backward[(programs,)](
-        x, kept if y is None else y, grad, kept, sums, added, count, h, w, blocks,
-        CHANNELS=c, RUN=run, WIDE=wide, PIXELS=_PIXELS, RELU=y is not None, EXACT=exact(x.dtype),
+        x, kept if y is None else y, grad, kept, sums, added, count, blocks,
+        HEIGHT=h, WIDTH=w, CHANNELS=c, RUN=run, WIDE=wide, PIXELS=_PIXELS,
+        RELU=y is not None, EXACT=exact(x.dtype), num_stages=_STAGES,
     )  # fmt: skip
     total = sums.sum(0)[:, : 3 * c].reshape(3, 3, c, wide).permute(3, 2, 0, 1).contiguous()
     # What a pixel gave to its neighbours comes back from them: the same windows, turned around.
@@ -78,34 +82,49 @@ def _table(weight: Tensor, dtype: torch.dtype) -> Tensor:
     return table
 
 
+# Sizes of images are constants of the kernels: places are divided by them for every pixel.
+
+
+@triton.jit
+def _rows_and_columns(place, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
+    """Where pixels are in their picture; those after the last are far above it."""
+    pixel = place % (HEIGHT * WIDTH)
+    return tl.where(place < count, pixel // WIDTH, -2), pixel % WIDTH
+
+
 @triton.jit
 def _runs(
-    x, place, inside, h, w, dy: tl.constexpr, CHANNELS: tl.constexpr, RUN: tl.constexpr
+    x, place, row, col, dy: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
-    """For each pixel: those on its left, above or below it or itself, and right; 0 outside."""
+    """For each pixel: those on its left, above or below it or itself, and right; 0 outside.
+
+    What is beyond these three in a run belongs to weights that are zero, or to sums that no one
+    reads. Without a sign, what is left of or above the picture is far beyond its end.
+    """
     lane = tl.arange(0, RUN)
-    pixel = place % (h * w)
-    row = pixel // w + (dy - 1)
-    col = (pixel % w)[:, None] + (lane // CHANNELS)[None, :] - 1
-    within = (inside & (row >= 0) & (row < h))[:, None] & (col >= 0) & (col < w)
-    within = within & (lane < 3 * CHANNELS)[None, :]
-    start = (place + (dy - 1) * w - 1) * CHANNELS
+    row = (row + (dy - 1)).to(tl.uint32, bitcast=True)
+    col = (col[:, None] + (lane // CHANNELS)[None, :] - 1).to(tl.uint32, bitcast=True)
+    within = (row < HEIGHT)[:, None] & (col < WIDTH)
+    start = (place + ((dy - 1) * WIDTH - 1)) * CHANNELS
     return tl.load(x + start[:, None] + lane[None, :], mask=within, other=0.0)
 
 
 @triton.jit
 def _convolve(
-    x, table, bias, y, count, h, w,
-    CHANNELS: tl.constexpr, RUN: tl.constexpr, WIDE: tl.constexpr, PIXELS: tl.constexpr,
-    BIAS: tl.constexpr, RELU: tl.constexpr, EXACT: tl.constexpr,
+    x, table, bias, y, count,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, RUN: tl.constexpr,
+    WIDE: tl.constexpr, PIXELS: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     place = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     inside = place < count
+    row, col = _rows_and_columns(place, count, HEIGHT, WIDTH)
     lane, wide = tl.arange(0, RUN), tl.arange(0, WIDE)
     sums = tl.zeros((PIXELS, WIDE), dtype=tl.float32)
     for dy in tl.static_range(3):
         weights = tl.load(table + (dy * RUN + lane)[:, None] * WIDE + wide[None, :])
-        runs = _runs(x, place, inside, h, w, dy, CHANNELS, RUN)
+        runs = _runs(x, place, row, col, dy, HEIGHT, WIDTH, CHANNELS, RUN)
         if EXACT:
             weights, runs = weights.to(tl.float32), runs.to(tl.float32)
         sums = tl.dot(runs, weights, sums, input_precision="ieee")
@@ -119,28 +138,29 @@ def _convolve(
 
 @triton.jit
 def _convolve_backward(
-    x, y, grad, kept, sums, added, count, h, w, blocks,
-    CHANNELS: tl.constexpr, RUN: tl.constexpr, WIDE: tl.constexpr, PIXELS: tl.constexpr,
-    RELU: tl.constexpr, EXACT: tl.constexpr,
+    x, y, grad, kept, sums, added, count, blocks,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, RUN: tl.constexpr,
+    WIDE: tl.constexpr, PIXELS: tl.constexpr, RELU: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     lane, wide = tl.arange(0, RUN), tl.arange(0, WIDE)
     above = tl.zeros((RUN, WIDE), dtype=tl.float32)
     beside = tl.zeros((RUN, WIDE), dtype=tl.float32)
     below = tl.zeros((RUN, WIDE), dtype=tl.float32)
-    total = tl.zeros((WIDE,), dtype=tl.float32)
+    total = tl.zeros((PIXELS, WIDE), dtype=tl.float32)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
         place = block * PIXELS + tl.arange(0, PIXELS)
         inside = place < count
+        row, col = _rows_and_columns(place, count, HEIGHT, WIDTH)
         at = place[:, None] * WIDE + wide[None, :]
         given = tl.load(grad + at, mask=inside[:, None], other=0.0)
         if RELU:
             found = tl.load(y + at, mask=inside[:, None], other=0.0)
             given = tl.where(found <= 0, 0.0, given).to(grad.dtype.element_ty)
             tl.store(kept + at, given, mask=inside[:, None])
-        total += tl.sum(given.to(tl.float32), axis=0)
-        first = _runs(x, place, inside, h, w, 0, CHANNELS, RUN)
-        second = _runs(x, place, inside, h, w, 1, CHANNELS, RUN)
-        third = _runs(x, place, inside, h, w, 2, CHANNELS, RUN)
+        total += given.to(tl.float32)
+        first = _runs(x, place, row, col, 0, HEIGHT, WIDTH, CHANNELS, RUN)
+        second = _runs(x, place, row, col, 1, HEIGHT, WIDTH, CHANNELS, RUN)
+        third = _runs(x, place, row, col, 2, HEIGHT, WIDTH, CHANNELS, RUN)
         if EXACT:
             given = given.to(tl.float32)
             first, second, third = first.to(tl.float32), second.to(tl.float32), third.to(tl.float32)
@@ -152,4 +172,4 @@ def _convolve_backward(
     tl.store(sums + one * 3 * RUN * WIDE + spot, above)
     tl.store(sums + (one * 3 + 1) * RUN * WIDE + spot, beside)
     tl.store(sums + (one * 3 + 2) * RUN * WIDE + spot, below)
-    tl.store(added + one * WIDE + wide, total)
+    tl.store(added + one * WIDE + wide, tl.sum(total, axis=0))

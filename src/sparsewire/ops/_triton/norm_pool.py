@@ -42,6 +42,7 @@ def norm_pool(x: Tensor, factor: Tensor, added: Tensor, size: int) -> tuple[Tens
     y, kept = (torch.empty((b, d, rows, cols), dtype=x.dtype, **like) for _ in range(2))
     which = torch.empty((b, d, rows, cols), dtype=torch.uint8, **like)
     count, tile = b * rows * cols, tile_of(d)
+    tile["PIXELS"] = max(1, tile["PIXELS"] // 2)  # with what is kept of each, registers are full
     _largest[(triton.cdiv(count, tile["PIXELS"]),)](
         x, factor, added, y, kept, which, count, d, h, w, rows, cols, SIZE=size, **tile
     )
@@ -86,19 +87,26 @@ def _positive(x):
 
 
 @triton.jit
+def _store_pair(sums, first, second, channel, d):
+    """Write a program's two sums over its pixels."""
+    at = tl.program_id(0) * 2 * d + channel
+    tl.store(sums + at, tl.sum(first, axis=0), mask=channel < d)
+    tl.store(sums + at + d, tl.sum(second, axis=0), mask=channel < d)
+
+
+@triton.jit
 def _sum_squares(x, sums, count, d, blocks, WIDE: tl.constexpr, PIXELS: tl.constexpr):
     channel = tl.arange(0, WIDE)
-    total = tl.zeros((WIDE,), dtype=tl.float32)
-    squares = tl.zeros((WIDE,), dtype=tl.float32)
+    # Summed over pixels at the end: threads then meet once.
+    total = tl.zeros((PIXELS, WIDE), dtype=tl.float32)
+    squares = tl.zeros((PIXELS, WIDE), dtype=tl.float32)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
         place = block * PIXELS + tl.arange(0, PIXELS)
         both = (place < count)[:, None] & (channel < d)[None, :]
         found = _positive(tl.load(x + place[:, None] * d + channel[None, :], mask=both, other=0.0))
-        total += tl.sum(found, axis=0)
-        squares += tl.sum(found * found, axis=0)
-    at = tl.program_id(0) * 2 * d + channel
-    tl.store(sums + at, total, mask=channel < d)
-    tl.store(sums + at + d, squares, mask=channel < d)
+        total += found
+        squares += found * found
+    _store_pair(sums, total, squares, channel, d)
 
 
 @triton.jit
@@ -138,19 +146,17 @@ def _sum_products(
     channel = tl.arange(0, WIDE)
     middle = tl.load(mean + channel, mask=channel < d, other=0.0)[None, :]
     steep = tl.load(slope + channel, mask=channel < d, other=0.0)[None, :]
-    total = tl.zeros((WIDE,), dtype=tl.float32)
-    products = tl.zeros((WIDE,), dtype=tl.float32)
+    total = tl.zeros((PIXELS, WIDE), dtype=tl.float32)
+    products = tl.zeros((PIXELS, WIDE), dtype=tl.float32)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
         place = block * PIXELS + tl.arange(0, PIXELS)
         both = (place < count)[:, None] & (channel < d)[None, :]
         at = place[:, None] * d + channel[None, :]
         given = tl.load(grad + at, mask=both, other=0.0).to(tl.float32)
         value = tl.load(kept + at, mask=both, other=0.0).to(tl.float32)
-        total += tl.sum(given, axis=0)
-        products += tl.sum(given * (value - middle) * steep, axis=0)
-    at = tl.program_id(0) * 2 * d + channel
-    tl.store(sums + at, total, mask=channel < d)
-    tl.store(sums + at + d, products, mask=channel < d)
+        total += given
+        products += given * (value - middle) * steep
+    _store_pair(sums, total, products, channel, d)
 
 
 @triton.jit
