@@ -14,7 +14,7 @@ import sparsewire as sw
 from sparsewire.layers.convnet import ConvPair
 from sparsewire.ops._engines import interpreted
 from sparsewire.ops._triton import image_library, images
-from sparsewire.ops.images import conv_relu, pool_relu
+from sparsewire.ops.images import conv, conv_relu, pool_relu
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -82,6 +82,27 @@ def test_convolutions_of_thin_images(channels, wide, h, w, device, calls):
     assert_near(got, exactly(convolved, leaves, x=x.double()))
 
 
+@pytest.mark.parametrize("padding", [0, 1, 2, 3])
+@pytest.mark.parametrize(("channels", "side"), [(1, 1), (7, 2), (1, 4), (1, 5), (3, 3)])
+def test_windows_of_any_size_with_any_padding(channels, side, padding, device, calls):
+    """And without bias, where what is negative stays."""
+    leaves, x = conv_case(channels, 16, 6, 5)
+    leaves["weight"] = torch.randn(16, channels, side, side, generator=seeded(2))
+    got = by_kernels(conv_relu, leaves, device, x=x, padding=padding)
+
+    def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.conv2d(x, weight, bias, padding=padding).relu()
+
+    assert_near(got, exactly(convolved, leaves, x=x.double()))
+    got = by_kernels(conv, {"weight": leaves["weight"]}, device, x=x, padding=padding)
+    want = exactly(
+        lambda weight: F.conv2d(x.double(), weight, padding=padding), {"weight": leaves["weight"]}
+    )
+    assert_near(got, want)
+    assert (got["output"] < 0).any()
+    assert calls == ["thin_conv"] * 2
+
+
 @pytest.mark.parametrize("pixels", [16, 32])
 @pytest.mark.parametrize("programs", [1, 2, 1000])
 def test_gradients_of_weights_are_shared_among_programs(programs, pixels, device, monkeypatch):
@@ -145,7 +166,7 @@ def test_autocast_decides_the_dtype_of_a_convolution(dtype, device, calls):
     leaves, x = conv_case(1, 16)
     leaves, x = {n: t.to(device).requires_grad_() for n, t in leaves.items()}, x.to(device)
     with sw.engine("triton"), torch.autocast(device, dtype=dtype):
-        y = conv_relu(x, **leaves)
+        y = conv_relu(x, leaves["weight"], leaves["bias"])
     assert calls == ["thin_conv"]
     assert y.dtype == dtype
     want = convolved(x.double(), **cast(leaves, torch.float64))
@@ -401,7 +422,7 @@ def test_windows_with_a_nan_are_nan(device):
     leaves, x = conv_case(1, 16, 6, 6)
     x[0, 0, 3, 2] = float("nan")
     with sw.engine("triton"):
-        y = conv_relu(x.to(device), **{n: t.to(device) for n, t in leaves.items()}).cpu()
+        y = conv_relu(*(t.to(device) for t in (x, *leaves.values()))).cpu()
     want = convolved(x, **leaves)
     assert want.isnan()[0, 0].sum() == 9
     torch.testing.assert_close(y, want, equal_nan=True, rtol=1e-5, atol=1e-5)

@@ -86,9 +86,10 @@ def read_backward_inputs(device: str, to_input: bool) -> list[Any]:
     return [wanted(2, TUPLES, device=device), *inputs[:6], *left, *inputs[6:], to_input]
 
 
-def thin_conv_inputs(device: str) -> list[Any]:
+def thin_conv_inputs(device: str, relu: bool) -> list[Any]:
     x = torch.randn(2, 2, 4, 5, generator=seeded(0)).to(device)
-    return [x, wanted(16, 2, 3, 3, device=device), wanted(16, device=device), torch.float32]
+    bias = wanted(16, device=device) if relu else None
+    return [x, wanted(16, 2, 3, 3, device=device), bias, 1 if relu else 0, relu, torch.float32]
 
 
 def pool_relu_inputs(device: str, size: int) -> list[Any]:
@@ -143,7 +144,8 @@ OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
         library.read_backward,
         lambda device: read_backward_inputs(device, False),
     ),
-    "thin_conv": (image_library.thin_conv, thin_conv_inputs),
+    "thin_conv": (image_library.thin_conv, lambda device: thin_conv_inputs(device, True)),
+    "thin_conv, no bias": (image_library.thin_conv, lambda d: thin_conv_inputs(d, False)),
     "pool_relu": (image_library.pool_relu, lambda device: pool_relu_inputs(device, 2)),
     "pool_relu, every pixel": (image_library.pool_relu, lambda d: pool_relu_inputs(d, 1)),
     "narrow_conv": (block_library.narrow_conv, lambda device: narrow_conv_inputs(device, True)),

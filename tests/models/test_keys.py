@@ -114,10 +114,9 @@ def test_there_is_no_bias_before_a_normalisation():
 
 
 def test_the_wide_network_s_layers_come_in_order():
-    block = [nn.Conv2d, nn.ReLU, nn.MaxPool2d]
     model = make("wide")
-    assert [type(layer) for layer in model.read] == block * 2 + [nn.Flatten, nn.Linear, nn.ReLU]
-    convolutions = [layer for layer in model.read if isinstance(layer, nn.Conv2d)]
+    assert list(dict(model.named_children())) == ["first", "second", "hidden", "key"]
+    convolutions = [model.first, model.second]
     assert [(c.kernel_size, c.out_channels) for c in convolutions] == [((5, 5), 32), ((5, 5), 64)]
     assert (model.key.in_features, model.key.out_features) == (64, 1)
 
@@ -168,7 +167,10 @@ def test_the_wide_network_reads_digits_side_by_side():
     x = some_numbers(4, 3)
     side_by_side = torch.cat([x[:, 0], x[:, 1], x[:, 2]], dim=-1)
     assert side_by_side.shape == (4, 28, 84)
-    want = model.key(model.read(side_by_side.unsqueeze(1)))[:, 0]
+    want = nn.Sequential(
+        model.first, nn.ReLU(), nn.MaxPool2d(2), model.second, nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), model.hidden, nn.ReLU(), model.key,
+    )(side_by_side.unsqueeze(1))[:, 0]  # fmt: skip
     torch.testing.assert_close(model(x), want)
 
 
@@ -243,4 +245,4 @@ def test_numbers_without_digits_are_refused(kind):
 def test_the_smallest_width_still_has_columns():
     """A single digit, 28 pixels wide, is the narrowest picture there is."""
     model = make("wide", 1)
-    assert model.read[7].in_features == math.prod((64, 4, 4))
+    assert model.hidden.in_features == math.prod((64, 4, 4))

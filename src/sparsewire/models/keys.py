@@ -2,10 +2,11 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sparsewire._typing import Float
 from sparsewire.ops._checks import check_count
-from sparsewire.ops.images import conv, conv_relu, relu_norm_pool
+from sparsewire.ops.images import conv, conv_relu, pool_relu, relu_norm_pool
 
 _FEATURES = 8
 
@@ -100,23 +101,19 @@ class WideKeyNetwork(nn.Module):
         super().__init__()
         check_count("places", places, least=1)
         width = ((28 * places - 4) // 2 - 4) // 2
-        self.read = nn.Sequential(
-            nn.Conv2d(1, 32, 5),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, 5),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(64 * 4 * width, 64),
-            nn.ReLU(),
-        )
+        self.first = nn.Conv2d(1, 32, 5)
+        self.second = nn.Conv2d(32, 64, 5)
+        self.hidden = nn.Linear(64 * 4 * width, 64)
         self.key = nn.Linear(64, 1)
 
     def forward(self, x: Float[Tensor, "*b p h w"]) -> Float[Tensor, "*b"]:
         """Return the key of each number, given as pictures of its digits."""
         *batch, places, height, width = x.shape
         wide = x.transpose(-3, -2).reshape(-1, 1, height, places * width)
-        hidden = self.read(wide)
+        for layer in (self.first, self.second):
+            assert layer.bias is not None
+            # An activation before a pool or after it: the largest is the same.
+            wide = pool_relu(conv(wide, layer.weight, padding=0), layer.bias, 2)
+        hidden = F.relu(self.hidden(wide.flatten(1)))
         with torch.autocast(x.device.type, enabled=False):
             return self.key(hidden.to(self.key.weight.dtype)).view(batch)

@@ -17,17 +17,19 @@ from torch.nn import functional as F
 from sparsewire._typing import Float
 from sparsewire.ops._engines import uses_kernels
 
-# Taps of a 3 × 3 window over this many channels, and one for the bias, fit into 32.
-_THIN = 3
+_TAPS = 32  # of a window over all channels of a thin image, and one for the bias
 _NARROW = 16  # channels on both sides: for more, libraries are near the floor
 _WIDEST = 256  # channels that a kernel of `pool_relu` holds at once
 _LARGEST_POOL = 16  # the number of a pixel in its square fits into eight bits
 
 
 def conv_relu(
-    x: Float[Tensor, "b c h w"], weight: Float[Tensor, "d c 3 3"], bias: Float[Tensor, " d"]
-) -> Float[Tensor, "b d h w"]:
-    """Convolve with a padding of 1, and keep what is positive.
+    x: Float[Tensor, "b c h w"],
+    weight: Float[Tensor, "d c k k"],
+    bias: Float[Tensor, " d"],
+    padding: int = 1,
+) -> Float[Tensor, "b d i j"]:
+    """Convolve, and keep what is positive.
 
     Examples:
         >>> x, weight = torch.ones(1, 1, 3, 3), torch.ones(1, 1, 3, 3)
@@ -36,31 +38,24 @@ def conv_relu(
                 [1., 4., 1.],
                 [0., 1., 0.]])
     """
-    if _thin(x, weight):
-        from sparsewire.ops._triton import image_library
-
-        dtype = _half(x) or torch.promote_types(x.dtype, weight.dtype)
-        return image_library.thin_conv(x, weight, bias, dtype)
-    if _narrow(x, weight):
-        from sparsewire.ops._triton import block_library
-
-        return block_library.narrow_conv(x, weight, bias, True)
+    if (found := _by_kernel(x, weight, bias, padding)) is not None:
+        return found
     # Pooling over single pixels is a bias and an activation.
-    return pool_relu(F.conv2d(x, weight, padding=1), bias, 1)
+    return pool_relu(F.conv2d(x, weight, padding=padding), bias, 1)
 
 
-def conv(x: Float[Tensor, "b c h w"], weight: Float[Tensor, "d c 3 3"]) -> Float[Tensor, "b d h w"]:
-    """Convolve with a padding of 1.
+def conv(
+    x: Float[Tensor, "b c h w"], weight: Float[Tensor, "d c k k"], padding: int = 1
+) -> Float[Tensor, "b d i j"]:
+    """Convolve.
 
     Examples:
         >>> conv(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 3, 3))
         tensor([[[[2., 2.]]]])
     """
-    if _narrow(x, weight):
-        from sparsewire.ops._triton import block_library
-
-        return block_library.narrow_conv(x, weight, None, False)
-    return F.conv2d(x, weight, padding=1)
+    if (found := _by_kernel(x, weight, None, padding)) is not None:
+        return found
+    return F.conv2d(x, weight, padding=padding)
 
 
 def pool_relu(
@@ -123,22 +118,37 @@ def _follow(norm: BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> No
     norm.running_var.lerp_(variance * (count / max(count - 1, 1)), share)
 
 
+def _by_kernel(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> Tensor | None:
+    """Convolve by a kernel, with a bias and what is positive, or without both; or return None."""
+    if _thin(x, weight, padding):
+        from sparsewire.ops._triton import image_library
+
+        dtype = _half(x) or torch.promote_types(x.dtype, weight.dtype)
+        return image_library.thin_conv(x, weight, bias, padding, bias is not None, dtype)
+    if padding == 1 and _narrow(x, weight):
+        from sparsewire.ops._triton import block_library
+
+        return block_library.narrow_conv(x, weight, bias, bias is not None)
+    return None
+
+
 def _narrow(x: Tensor, weight: Tensor) -> bool:
     """Whether the kernel of narrow images takes these."""
     return (
         _plain(x)
-        and weight.shape[:2] == (_NARROW, _NARROW)
+        and weight.shape == (_NARROW, _NARROW, 3, 3)
         and x.is_contiguous(memory_format=torch.channels_last)
         and _half(x) in (None, x.dtype)
     )
 
 
-def _thin(x: Tensor, weight: Tensor) -> bool:
+def _thin(x: Tensor, weight: Tensor, padding: int) -> bool:
     """Whether the kernel of thin images takes these: data, which need no gradient."""
     wide = weight.shape[0]
     return (
         _plain(x)
-        and x.shape[1] <= _THIN
+        and weight[0].numel() < _TAPS
+        and weight.shape[2] == weight.shape[3] <= min(x.shape[2:]) + 2 * padding
         and 16 <= wide <= _WIDEST
         and wide & (wide - 1) == 0
         and wide * x.numel() < 2**31

@@ -16,33 +16,38 @@ from sparsewire.ops._triton.library import last_pass, operator
 # thin_conv
 
 
-def _thin_fake(x: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
-    del bias
-    shape = (x.shape[0], weight.shape[0], *x.shape[2:])
+def _thin_fake(
+    x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, relu: bool, dtype: torch.dtype
+) -> Tensor:
+    del bias, relu
+    grown = 2 * padding - weight.shape[-1] + 1
+    shape = (x.shape[0], weight.shape[0], *(n + grown for n in x.shape[2:]))
     like = {"device": x.device, "memory_format": torch.channels_last}
     return torch.empty(shape, dtype=dtype, **like)
 
 
 def _thin_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, bias, _ = inputs
-    ctx.save_for_backward(x, output)
-    ctx.shape, ctx.dtypes = weight.shape, (weight.dtype, bias.dtype)
+    x, weight, bias, ctx.padding, relu, _ = inputs
+    ctx.save_for_backward(x, output if relu else None)
+    ctx.shape, ctx.dtype, ctx.bias = weight.shape, weight.dtype, bias is not None
 
 
 def _thin_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     x, y = ctx.saved_tensors
     if last_pass(grad):
-        found = images.thin_conv_backward(grad, x, y)
+        found = images.thin_conv_backward(grad, x, y, ctx.shape, ctx.padding)
     else:
-        kept = torch.where(y <= 0, 0, grad)
+        kept = grad if y is None else torch.where(y <= 0, 0, grad)
         x = x.to(kept.dtype)
-        weight = torch.nn.grad.conv2d_weight(x, ctx.shape, kept, padding=1)
+        weight = torch.nn.grad.conv2d_weight(x, ctx.shape, kept, padding=ctx.padding)
         found = weight, kept.sum((0, 2, 3))
-    return None, *(g.to(dtype) for g, dtype in zip(found, ctx.dtypes, strict=True)), None
+    to_weight, to_bias = (g.to(ctx.dtype) for g in found)
+    return None, to_weight, to_bias if ctx.bias else None, None, None, None
 
 
 thin_conv = operator(
-    "thin_conv(Tensor x, Tensor weight, Tensor bias, ScalarType dtype) -> Tensor",
+    "thin_conv(Tensor x, Tensor weight, Tensor? bias, int padding, bool relu, ScalarType dtype) "
+    "-> Tensor",
     images.thin_conv,
     _thin_fake,
     _thin_gradient,

@@ -1,5 +1,7 @@
 """Kernels of `sparsewire.ops.images`; images lie with their channels innermost."""
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -12,38 +14,57 @@ _PROGRAMS = 1024  # that share the gradient of its weights, each with a sum of i
 _ELEMENTS = 4096  # of a block of the pool
 
 
-def thin_conv(x: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return relu(conv2d(x, weight, bias, padding=1)) in `dtype`, channels innermost."""
-    b, c, h, w = x.shape
-    wide = weight.shape[0]
-    like = {"device": x.device, "memory_format": torch.channels_last}
-    y = torch.empty((b, wide, h, w), dtype=dtype, **like)
-    taps = _taps(c)
-    table = torch.zeros((taps, wide), dtype=dtype, device=x.device)
-    table[: 9 * c] = weight.reshape(wide, -1).t()
-    table[9 * c] = bias
-    count = b * h * w
+def thin_conv(
+    x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, relu: bool, dtype: torch.dtype
+) -> Tensor:
+    """Return conv2d(x, weight, bias, padding=padding) in `dtype`, channels innermost.
+
+    Args:
+        x: (b, c, h, w), contiguous.
+        weight: (d, c, k, k), d a power of two from 16 on, windows of at most 31 numbers.
+        bias: (d,), or None for none.
+        padding: Zeros around the image.
+        relu: Whether to keep what is positive only.
+        dtype: Of the result; what is computed with is rounded to it.
+    """
+    wide, taps, sizes = weight.shape[0], weight[0].numel(), _sizes(x, weight.shape, padding)
+    like = {"dtype": dtype, "device": x.device, "memory_format": torch.channels_last}
+    y = torch.empty((len(x), wide, sizes["ROWS"], sizes["COLS"]), **like)
+    count = y.numel() // wide
+    table = torch.zeros((sizes["TAPS"], wide), dtype=dtype, device=x.device)
+    table[:taps] = weight.reshape(wide, -1).t()
+    if bias is not None:
+        table[taps] = bias
     _convolve[(triton.cdiv(count, _PIXELS),)](
-        x, table, y, count, h, w,
-        CHANNELS=c, TAPS=taps, WIDE=wide, PIXELS=_PIXELS, EXACT=exact(dtype),
-    )  # fmt: skip
+        x, table, y, count, **sizes, PIXELS=_PIXELS, RELU=relu, EXACT=exact(dtype)
+    )
     return y
 
 
-def thin_conv_backward(grad: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of weight and bias, in float32."""
-    b, c, h, w = x.shape
-    wide, taps, count = y.shape[1], _taps(x.shape[1]), b * h * w
+def thin_conv_backward(
+    grad: Tensor, x: Tensor, y: Tensor | None, shape: Sequence[int], padding: int
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of weight and bias, in float32.
+
+    Args:
+        grad: Of the output.
+        x: As it came.
+        y: The output, where only what was positive was kept.
+        shape: Of the weight.
+        padding: As it came.
+    """
+    sizes, count = _sizes(x, shape, padding), grad.numel() // shape[0]
+    wide, taps = shape[0], shape[1] * shape[2] ** 2
     grad = grad.contiguous(memory_format=torch.channels_last)
     blocks = triton.cdiv(count, _PIXELS)
     programs = min(_PROGRAMS, blocks)
-    sums = torch.empty((programs, taps, wide), dtype=torch.float32, device=x.device)
+    sums = torch.empty((programs, sizes["TAPS"], wide), dtype=torch.float32, device=x.device)
     _convolve_backward[(programs,)](
-        x, y, grad, sums, count, h, w, blocks,
-        CHANNELS=c, TAPS=taps, WIDE=wide, PIXELS=_PIXELS, EXACT=exact(y.dtype), num_stages=1,
+        x, grad if y is None else y, grad, sums, count, blocks,
+        **sizes, PIXELS=_PIXELS, RELU=y is not None, EXACT=exact(grad.dtype), num_stages=1,
     )  # fmt: skip
     total = sums.sum(0)
-    return total[: 9 * c].t().reshape(wide, c, 3, 3).contiguous(), total[9 * c].clone()
+    return total[:taps].t().reshape(shape).contiguous(), total[taps].clone()
 
 
 def pool_relu(x: Tensor, bias: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -81,9 +102,16 @@ def pool_relu_backward(
     return dx, sums.sum(0)
 
 
-def _taps(channels: int) -> int:
-    """Taps of a window and one for the bias, as many as a matrix product takes."""
-    return max(16, triton.next_power_of_2(9 * channels + 1))
+def _sizes(x: Tensor, shape: Sequence[int], padding: int) -> dict[str, int]:
+    """What a convolution's kernels are compiled for: places are divided by some for every pixel."""
+    (_, c, h, w), (wide, _, side, _) = x.shape, shape
+    grown = 2 * padding - side + 1
+    return {
+        "HEIGHT": h, "WIDTH": w, "ROWS": h + grown, "COLS": w + grown, "CHANNELS": c, "SIDE": side,
+        "PADDING": padding, "WIDE": wide,
+        # Taps of a window and one for the bias, as many as a matrix product takes.
+        "TAPS": max(16, triton.next_power_of_2(c * side * side + 1)),
+    }  # fmt: skip
 
 
 def exact(dtype: torch.dtype) -> bool:
@@ -98,25 +126,30 @@ def tile_of(channels: int) -> dict[str, int]:
 
 @triton.jit
 def _windows(
-    x, place, inside, h, w, CHANNELS: tl.constexpr, TAPS: tl.constexpr
+    x, place, inside, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    COLS: tl.constexpr, CHANNELS: tl.constexpr, SIDE: tl.constexpr, PADDING: tl.constexpr,
+    TAPS: tl.constexpr,
 ):  # fmt: skip
     """A row of taps for each pixel: its window, channel by channel, a one, and zeros."""
     tap = tl.arange(0, TAPS)
-    channel, spot = tap // 9, tap % 9
-    picture, pixel = place // (h * w), place % (h * w)
-    row = (pixel // w)[:, None] + (spot // 3)[None, :] - 1
-    col = (pixel % w)[:, None] + (spot % 3)[None, :] - 1
-    within = (row >= 0) & (row < h) & (col >= 0) & (col < w) & inside[:, None]
-    within = within & (tap < 9 * CHANNELS)[None, :]
-    start = (picture[:, None] * CHANNELS + channel[None, :]) * h
-    found = tl.load(x + (start + row) * w + col, mask=within, other=0.0).to(tl.float32)
-    return tl.where((tap == 9 * CHANNELS)[None, :] & inside[:, None], 1.0, found)
+    channel, spot = tap // (SIDE * SIDE), tap % (SIDE * SIDE)
+    picture, pixel = place // (ROWS * COLS), place % (ROWS * COLS)
+    row = tl.where(inside, pixel // COLS, -SIDE)[:, None] + (spot // SIDE - PADDING)[None, :]
+    col = (pixel % COLS)[:, None] + (spot % SIDE - PADDING)[None, :]
+    # Without a sign, what is left of or above the picture is far beyond its end.
+    within = row.to(tl.uint32, bitcast=True) < HEIGHT
+    within = within & (col.to(tl.uint32, bitcast=True) < WIDTH)
+    within = within & (tap < SIDE * SIDE * CHANNELS)[None, :]
+    start = (picture[:, None] * CHANNELS + channel[None, :]) * HEIGHT
+    found = tl.load(x + (start + row) * WIDTH + col, mask=within, other=0.0).to(tl.float32)
+    return tl.where((tap == SIDE * SIDE * CHANNELS)[None, :] & inside[:, None], 1.0, found)
 
 
 @triton.jit
 def _convolve(
-    x, table, y, count, h, w,
-    CHANNELS: tl.constexpr, TAPS: tl.constexpr, WIDE: tl.constexpr, PIXELS: tl.constexpr,
+    x, table, y, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    COLS: tl.constexpr, CHANNELS: tl.constexpr, SIDE: tl.constexpr, PADDING: tl.constexpr,
+    WIDE: tl.constexpr, TAPS: tl.constexpr, PIXELS: tl.constexpr, RELU: tl.constexpr,
     EXACT: tl.constexpr,
 ):  # fmt: skip
     place = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
@@ -124,17 +157,22 @@ def _convolve(
     tap, wide = tl.arange(0, TAPS), tl.arange(0, WIDE)
     weights = tl.load(table + tap[:, None] * WIDE + wide[None, :])
     weights = weights.to(tl.float32) if EXACT else weights
-    windows = _windows(x, place, inside, h, w, CHANNELS, TAPS).to(weights.dtype)
+    windows = _windows(
+        x, place, inside, HEIGHT, WIDTH, ROWS, COLS, CHANNELS, SIDE, PADDING, TAPS
+    ).to(weights.dtype)
     sums = tl.dot(windows, weights, input_precision="ieee")
-    kept = tl.where(sums < 0, 0.0, sums).to(y.dtype.element_ty)  # a NaN stays
-    tl.store(y + place[:, None] * WIDE + wide[None, :], kept, mask=inside[:, None])
+    if RELU:
+        sums = tl.where(sums < 0, 0.0, sums)  # a NaN stays
+    at = place[:, None] * WIDE + wide[None, :]
+    tl.store(y + at, sums.to(y.dtype.element_ty), mask=inside[:, None])
 
 
 @triton.jit
 def _convolve_backward(
-    x, y, grad, sums, count, h, w, blocks,
-    CHANNELS: tl.constexpr, TAPS: tl.constexpr, WIDE: tl.constexpr, PIXELS: tl.constexpr,
-    EXACT: tl.constexpr,
+    x, y, grad, sums, count, blocks, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, CHANNELS: tl.constexpr, SIDE: tl.constexpr,
+    PADDING: tl.constexpr, WIDE: tl.constexpr, TAPS: tl.constexpr, PIXELS: tl.constexpr,
+    RELU: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     tap, wide = tl.arange(0, TAPS), tl.arange(0, WIDE)
     total = tl.zeros((TAPS, WIDE), dtype=tl.float32)
@@ -142,11 +180,14 @@ def _convolve_backward(
         place = block * PIXELS + tl.arange(0, PIXELS)
         inside = place < count
         spot = place[:, None] * WIDE + wide[None, :]
-        kept = tl.load(y + spot, mask=inside[:, None], other=0.0)
         given = tl.load(grad + spot, mask=inside[:, None], other=0.0)
-        given = tl.where(kept <= 0, 0.0, given)
+        if RELU:
+            kept = tl.load(y + spot, mask=inside[:, None], other=0.0)
+            given = tl.where(kept <= 0, 0.0, given)
         given = given.to(tl.float32) if EXACT else given
-        windows = _windows(x, place, inside, h, w, CHANNELS, TAPS).to(given.dtype)
+        windows = _windows(
+            x, place, inside, HEIGHT, WIDTH, ROWS, COLS, CHANNELS, SIDE, PADDING, TAPS
+        ).to(given.dtype)
         total += tl.dot(tl.trans(windows), given, input_precision="ieee")
     at = (tl.program_id(0) * TAPS + tap)[:, None] * WIDE + wide[None, :]
     tl.store(sums + at, total)
