@@ -422,7 +422,8 @@ def test_windows_with_a_nan_are_nan(device):
     leaves, x = conv_case(1, 16, 6, 6)
     x[0, 0, 3, 2] = float("nan")
     with sw.engine("triton"):
-        y = conv_relu(*(t.to(device) for t in (x, *leaves.values()))).cpu()
+        weight, bias = (t.to(device) for t in leaves.values())
+        y = conv_relu(x.to(device), weight, bias).cpu()
     want = convolved(x, **leaves)
     assert want.isnan()[0, 0].sum() == 9
     torch.testing.assert_close(y, want, equal_nan=True, rtol=1e-5, atol=1e-5)

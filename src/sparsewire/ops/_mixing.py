@@ -8,14 +8,17 @@ midway. Then the two that go up are
     bc with βδ              ac with αδ          ab with αβ²δ
 
 over their sum: products of numbers from 0 to 1, with no exponential. Each outcome moves the four,
-so the weights are a matrix of 4 × 4 for each cut; buckets of two are cut by one number each. What
-all cuts need is computed at once, level by level in one array; then each level is a product. Calls
-of torch are what takes time here: gradients are written out, and the arrays have the cuts last.
+so the weights are a matrix of 4 × 4 for each cut; buckets of two are cut by one number each.
+
+Buckets of eight and more are cut at multiples of four, each at another one. The fours around these
+cuts do not overlap, so that their order does not matter: all levels down to eight are one product.
+Buckets of four are another, and pairs the third, whatever n is. Calls of torch are what takes time
+here: gradients are written out, and the arrays have the cuts last.
 
 The reference is the product of matrices in `sparsewire.ops._soft_order`.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -82,7 +85,7 @@ class _Kept:
     matrices: Tensor  # (4, 4, b, cuts)
     swaps: Tensor  # probability that a pair changes places
     apart: Tensor  # how far apart its numbers were
-    windows: list[Tensor]  # the four around each cut, level by level
+    windows: Tensor  # the four around each cut: (4, b, cuts)
 
 
 def mix(
@@ -103,18 +106,17 @@ def mix(
     """
     found = _Kept() if found is None else found
     _weigh(gaps, squash, found)
-    found.windows = []
+    taken = []
     x = x.clone()
     if back:
         x, found.apart = _swap(x, found.swaps)
-    for size in _sizes(int(x.shape[-1]), back):
-        four = _four(x, size)
-        now = _taken(four)
-        found.windows.append(now)
-        matrix = _of(found.matrices, x.shape[-1], size)
-        four.copy_((_back if back else _forth)(now, matrix).permute(1, 2, 0))
+    for level in _levels(int(x.shape[-1]), back):
+        four = level.four(x)
+        taken.append(now := four.clone(memory_format=torch.contiguous_format))
+        four.copy_((_back if back else _forth)(now, level.of(found.matrices)))
     if not back:
         x, found.apart = _swap(x, found.swaps)
+    found.windows = torch.cat(taken if back else taken[::-1], dim=-1) if taken else x.new_empty(0)
     return x
 
 
@@ -122,21 +124,17 @@ def _gradient(
     grad: Tensor, gaps: Tensor, found: _Kept, back: bool, squash: Squash
 ) -> tuple[Tensor, Tensor]:
     """From the gradient of what is mixed to those of values and gaps."""
-    full = int(grad.shape[-1])
-    grad = grad.clone()
-    slopes = torch.empty_like(found.matrices)
-    grad, difference = (grad, grad) if back else _swap(grad, found.swaps)
-    sizes = _sizes(full, back)
-    for size, was in zip(reversed(sizes), reversed(found.windows), strict=True):
-        four = _four(grad, size)
-        wish = _taken(four)
-        # To go back is to apply the transpose: what came in and the wish change roles.
-        places, elements = (was, wish) if back else (wish, was)
-        _of(slopes, full, size).copy_(places.unsqueeze(1) * elements)
-        matrix = _of(found.matrices, full, size)
-        four.copy_((_forth if back else _back)(wish, matrix).permute(1, 2, 0))
+    grad, difference = (grad.clone(), grad) if back else _swap(grad, found.swaps)
+    wishes = torch.empty_like(found.windows)
+    for level in _levels(int(grad.shape[-1]), not back):
+        four = level.four(grad)
+        wish = level.of(wishes).copy_(four)
+        four.copy_((_forth if back else _back)(wish, level.of(found.matrices)))
     if back:
         grad, difference = _swap(grad, found.swaps)
+    # To go back is to apply the transpose: what came in and the wish change roles.
+    places, elements = (found.windows, wishes) if back else (wishes, found.windows)
+    slopes = places.unsqueeze(1) * elements if wishes.numel() else found.matrices
     return grad, _gaps_gradient(gaps, slopes, -difference * found.apart, found, squash)
 
 
@@ -207,7 +205,7 @@ def _split(parts: Tensor) -> tuple[Tensor, ...]:
 def _constants(gaps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """How outcomes move four values, (16, 5), what nothing moves, and the gaps of cuts and pairs.
 
-    Cuts come level by level, the largest buckets first; a cut is in the middle of its bucket.
+    First come the cuts of buckets of four, then those of larger ones, by place.
     """
     # What is traced must not meet tensors that were made outside of the trace.
     make = _kept_constants if type(gaps) is Tensor else _make_constants
@@ -218,9 +216,7 @@ def _make_constants(
     full: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
     moves = torch.stack([torch.eye(4)[list(order)] - torch.eye(4) for order in _OUTCOMES])
-    middles = [
-        place + size // 2 - 1 for size in _sizes(full, False) for place in range(0, full, size)
-    ]
+    middles = [*range(1, full - 1, 4), *range(3, full - 1, 4)]
     around = [middle + way for way in (-1, 0, 1) for middle in middles]
     index = torch.tensor([*around, *range(0, full, 2)])
     still = torch.eye(4).view(16, 1).to(device, dtype)
@@ -230,26 +226,27 @@ def _make_constants(
 _kept_constants = kept(_make_constants)
 
 
-def _sizes(n: int, back: bool) -> list[int]:
-    """Buckets of each level but that of pairs, in the order they are cut."""
-    sizes = [2**power for power in range(2, n.bit_length())]
-    return sizes if back else sizes[::-1]
+class _Level(NamedTuple):
+    """Cuts that are made together: of buckets of four, or of all larger ones."""
+
+    start: int  # of the first four
+    first: int  # number of the first cut
+    number: int
+
+    def four(self, x: Tensor) -> Tensor:
+        """The values around each cut, in place: (4, b, cuts)."""
+        return x.narrow(-1, self.start, 4 * self.number).unflatten(-1, (-1, 4)).permute(2, 0, 1)
+
+    def of(self, cuts: Tensor) -> Tensor:
+        """What belongs to these cuts."""
+        return cuts.narrow(-1, self.first, self.number)
 
 
-def _of(matrices: Tensor, full: int, size: int) -> Tensor:
-    """What belongs to the cuts of one level."""
-    count = full // size
-    return matrices.narrow(-1, count - 1, count)
-
-
-def _four(x: Tensor, size: int) -> Tensor:
-    """The four values around each cut of a level, in place: (b, cuts, 4)."""
-    return x.unflatten(-1, (-1, size)).narrow(-1, size // 2 - 2, 4)
-
-
-def _taken(four: Tensor) -> Tensor:
-    """A copy of them, (4, b, cuts)."""
-    return four.permute(2, 0, 1).clone(memory_format=torch.contiguous_format)
+def _levels(full: int, back: bool) -> list[_Level]:
+    """In the order they are cut, without pairs."""
+    fours = full // 4
+    levels = [_Level(0, 0, fours), _Level(2, fours, fours - 1)]
+    return [level for level in (levels if back else levels[::-1]) if level.number > 0]
 
 
 def _forth(four: Tensor, matrix: Tensor) -> Tensor:
