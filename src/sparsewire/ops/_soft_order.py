@@ -20,7 +20,7 @@ from sparsewire.ops.halves import FAR, SQUASHES, Squash, half, log_odds
 
 
 class _Cuts(NamedTuple):
-    """How sorted elements are mixed by the cuts of one level.
+    """How sorted elements are mixed by some cuts.
 
     Buckets have `size` places; the `width` places around the middle of each are mixed by a matrix,
     of which each row is a place and each column an element.
@@ -29,6 +29,7 @@ class _Cuts(NamedTuple):
     size: int
     width: int
     matrix: Tensor  # (*b, buckets, width, width)
+    outside: int = 0  # places before the first bucket, and behind the last
 
 
 class SoftOrder:
@@ -149,7 +150,7 @@ def _cuts(gaps: Tensor, squash: Squash, reach: int) -> list[_Cuts]:
     """Return all levels for the gaps of sorted keys, that of the largest buckets first.
 
     A level of buckets up to twice the reach mixes whole buckets; in larger ones all cuts are alike,
-    and computed together.
+    and computed together. Where their windows do not overlap they are also made together.
     """
     full = gaps.shape[-1] + 1
     levels = []
@@ -161,6 +162,9 @@ def _cuts(gaps: Tensor, squash: Squash, reach: int) -> list[_Cuts]:
     if size <= full:
         apart, width = size // 2, 2 * reach
         matrix = _matrix(_windows(gaps, apart - reach, width, apart), squash)
+        if width == apart:
+            levels.append(_Cuts(apart, width, matrix, outside=reach))
+            return levels[::-1]
         while size <= full:
             # Cuts are at odd multiples of half the size.
             step = size // (2 * apart)
@@ -211,8 +215,8 @@ def _temperature(inorder: Tensor, temperature: float | Tensor | None, finite: bo
 
 
 def _mix(values: Tensor, cuts: _Cuts, back: bool) -> Tensor:
-    buckets = values.unflatten(-2, (-1, cuts.size))
-    start = (cuts.size - cuts.width) // 2
+    n, start = values.shape[-2], (cuts.size - cuts.width) // 2
+    buckets = values.narrow(-2, cuts.outside, n - 2 * cuts.outside).unflatten(-2, (-1, cuts.size))
     matrix = (cuts.matrix.transpose(-1, -2) if back else cuts.matrix).to(values.dtype)
     window = buckets.narrow(-2, start, cuts.width)
     if values.shape[-1] == 1:
@@ -220,10 +224,16 @@ def _mix(values: Tensor, cuts: _Cuts, back: bool) -> Tensor:
         mixed = (matrix * window.transpose(-1, -2)).sum(-1, keepdim=True)
     else:
         mixed = matrix @ window
-    if start:
-        first, last = buckets.narrow(-2, 0, start), buckets.narrow(-2, cuts.size - start, start)
-        mixed = torch.cat([first, mixed, last], dim=-2)
-    return mixed.flatten(-3, -2)
+    mixed = _between(buckets, mixed, start).flatten(-3, -2)
+    return _between(values, mixed, cuts.outside)
+
+
+def _between(whole: Tensor, middle: Tensor, ends: int) -> Tensor:
+    """Put what is in the middle between so many of both ends."""
+    if not ends:
+        return middle
+    first, last = whole.narrow(-2, 0, ends), whole.narrow(-2, whole.shape[-2] - ends, ends)
+    return torch.cat([first, middle, last], dim=-2)
 
 
 def _eager_on_cpu(keys: Tensor) -> bool:
