@@ -9,6 +9,7 @@ from tests.helpers import seeded
 from torch import Tensor
 
 import sparsewire as sw
+from sparsewire.ops._triton import mixing
 
 SIZES = (2, 3, 4, 5, 8, 13, 16, 21)
 
@@ -54,6 +55,22 @@ def test_things_are_mixed_as_by_matrices(n: int, features: int, device: str) -> 
     """More features than a program has, and fewer."""
     things = torch.randn(2, n, features, generator=seeded(features))
     agree(lambda k, x: sw.sort_by(k, x, temperature=0.3), (keys_of(n, 2), things), device)
+
+
+@pytest.mark.parametrize("programs", [1, 1000])
+@pytest.mark.parametrize("tile", [1, 8, 64])
+@pytest.mark.parametrize("n", [4, 21, 64])
+def test_fours_and_features_are_shared_among_programs(
+    n: int, tile: int, programs: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cuts lie between what one program has and the next; features are cut too."""
+    monkeypatch.setattr(mixing, "_TILE", tile)
+    monkeypatch.setattr(mixing, "_FEATURES", 4)
+    monkeypatch.setattr(mixing, "_SUMMED", 2)
+    monkeypatch.setattr(mixing, "_PROGRAMS", programs)
+    things = torch.randn(2, n, 5, generator=seeded(n))
+    agree(lambda k, x: sw.sort_by(k, x, temperature=0.3), (keys_of(n, 2), things), device)
+    agree(lambda x: sw.soft_rank(x, temperature=0.3), (keys_of(n, 2),), device)
 
 
 def test_a_permutation_is_that_of_matrices(device: str) -> None:

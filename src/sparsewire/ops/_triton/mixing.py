@@ -1,13 +1,16 @@
-"""The kernels of soft sorts: values in order are mixed by all cuts of all levels in one launch.
+"""The kernels of soft sorts: values in order are mixed by all cuts in one pass over memory.
 
 The mathematics are those of `sparsewire.ops._mixing`: a cut mixes the four values around it, and
-buckets of two are mixed by one number each. A program has some features of one set and goes through
-the levels, some cuts at a time; values stay in its own part of the memory, so that nothing is
-written by one program and read by another.
+buckets of two are mixed by one number each. Every cut but those of pairs is known by its number k:
+it lies between the elements 2k + 1 and 2k + 2. Those with an odd number belong to buckets of eight
+or more and are made first, each on four values of its own; then come those with an even number, of
+buckets of four; then pairs. So a result depends on the eight values around it and on nothing else:
+a program reads these, and mixes what two programs need twice.
 
-Every cut but those of pairs is known by its number k: it lies between the elements 2k + 1 and
-2k + 2, and in exactly one level. Cuts of buckets of `size` elements have k = size / 4 - 1, and then
-every (size / 2)th.
+Of a value's gradient the same is true, by the transposes in the other order. That of the gaps needs
+elements as they were before each cut, and places as they are wanted after it: if E are elements and
+P what is wanted in their places, or what places held if the transposes were applied, these are E
+mixed by the cuts before, and P mixed back by the cuts behind.
 """
 
 import torch
@@ -19,8 +22,10 @@ STUDENT, LOGISTIC = 0, 1
 # Distances from here on make no difference; their squares are in the range of float32.
 _FAR = tl.constexpr(1e15)
 _CERTAIN = tl.constexpr(110.0)  # a distance whose exponential is nothing beside one
-_TILE = 1024  # numbers that a program has at a time
+_TILE = 512  # numbers of one kind that a program has at a time
 _FEATURES = 256  # most of them
+_SUMMED = 32  # most where sums over features are made: as many as the threads that need not wait
+_PROGRAMS = 1056  # to be busy; features are shared among more where there are fewer
 
 
 def mix(values: Tensor, gaps: Tensor, back: bool, squash: int) -> Tensor:
@@ -35,10 +40,11 @@ def mix(values: Tensor, gaps: Tensor, back: bool, squash: int) -> Tensor:
     """
     out = torch.empty_like(values, memory_format=torch.contiguous_format)
     batch, n, features = values.shape
-    grid, tiles = _tiles(batch, gaps.shape[1] + 1, features)
-    _mix[grid](
-        values.contiguous(), gaps.contiguous(), out, out, n, features, gaps.shape[1] + 1,
-        BACK=back, SQUASH=squash, KEEP=False, **tiles,
+    fours = _fours(gaps) + int(back)
+    blocks, tile = _tile(fours, features, _FEATURES)
+    _mix[(batch * blocks, triton.cdiv(features, tile["WIDE"]))](
+        values.contiguous(), gaps.contiguous(), out, n, features, gaps.shape[1], blocks,
+        BACK=back, SQUASH=squash, **tile,
     )  # fmt: skip
     return out
 
@@ -46,34 +52,38 @@ def mix(values: Tensor, gaps: Tensor, back: bool, squash: int) -> Tensor:
 def mix_backward(
     grad: Tensor, values: Tensor, gaps: Tensor, back: bool, squash: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of values and gaps; the values between levels are computed anew."""
+    """Return the gradients of values and gaps."""
     batch, n, features = values.shape
-    full = gaps.shape[1] + 1
-    grid, tiles = _tiles(batch, full, features)
+    elements, places = (grad, values) if back else (values, grad)
+    blocks, tile = _tile(_fours(gaps), features, _SUMMED)
+    tiles = triton.cdiv(features, tile["WIDE"])
+    shares = min(tiles, triton.cdiv(_PROGRAMS, batch * blocks))
     like = {"dtype": torch.float32, "device": values.device}
-    work = torch.empty((batch, n, features), **like)
-    kept = torch.empty((batch, 2 * full - 4 + full // 2, features), **like)
-    to_values = torch.empty((batch, n, features), **like)
-    # What each program finds of the cuts: for three gaps of each, then for that of each pair.
-    found = torch.empty((grid[1], batch, 3 * (full // 2 - 1) + full // 2), **like)
-    to_gaps = torch.empty((grid[1], batch, full - 1), **like)
+    # For the three gaps of each cut, then for that of each pair: what each share of features says.
+    cuts, pairs = 2 * _fours(gaps), (gaps.shape[1] + 1) // 2
+    found = torch.zeros((shares, batch, 3 * cuts + pairs), **like)
+    to_gaps = torch.empty(gaps.shape, **like)
     gaps = gaps.contiguous()
-    options = {"BACK": back, "SQUASH": squash, **tiles}
-    _mix[grid](
-        values.contiguous(), gaps, work, kept, n, features, full, KEEP=True, **options
+    _weigh[(batch * blocks, shares)](
+        elements.contiguous(), places.contiguous(), gaps, found, batch, n, features, gaps.shape[1],
+        blocks, cuts, tiles, SQUASH=squash, **tile,
     )  # fmt: skip
-    _mix_back[grid](
-        grad.contiguous(), gaps, kept, to_values, found, to_gaps, batch, n, features, full,
-        **options,
-    )  # fmt: skip
-    return to_values, to_gaps.sum(0) if grid[1] > 1 else to_gaps[0]
+    _gather[(batch, triton.cdiv(gaps.shape[1], _TILE))](
+        found, to_gaps, batch, gaps.shape[1], cuts, shares, GAPS=_TILE
+    )
+    return mix(grad, gaps, not back, squash), to_gaps
 
 
-def _tiles(batch: int, full: int, features: int) -> tuple[tuple[int, int], dict[str, int]]:
-    """How many programs there are, and how many cuts and features each has at a time."""
-    wide = min(_FEATURES, triton.next_power_of_2(features))
-    rows = max(1, min(_TILE // wide, full // 2))
-    return (batch, triton.cdiv(features, wide)), {"ROWS": rows, "WIDE": wide}
+def _fours(gaps: Tensor) -> int:
+    """How many buckets of four there are; two elements count as one."""
+    return max(1, (gaps.shape[1] + 1) // 4)
+
+
+def _tile(fours: int, features: int, most: int) -> tuple[int, dict[str, int]]:
+    """Into how many blocks fours are cut, and how many of them and of features are in one."""
+    wide = min(most, triton.next_power_of_2(features))
+    rows = max(1, min(_TILE // wide, triton.next_power_of_2(fours)))
+    return triton.cdiv(fours, rows), {"ROWS": rows, "WIDE": wide}
 
 
 @triton.jit
@@ -92,9 +102,13 @@ def _against(distance, SQUASH: tl.constexpr):
 
 
 @triton.jit
-def _cut_odds(gaps, k, live, SQUASH: tl.constexpr):
-    """Of some cuts: the odds of the first, of the two in the middle and of the last, and slopes."""
+def _cut_odds(gaps, k, n, SQUASH: tl.constexpr):
+    """Of some cuts: the odds of the first, of the two in the middle and of the last, and slopes.
+
+    A cut that is not there, or behind the last element, has none: it moves nothing.
+    """
     far = _FAR * 10
+    live = (k >= 0) & (2 * k + 2 < n)
     half = tl.load(gaps + 2 * k + 1, mask=live, other=far) / 2
     first, first_slope = _against(tl.load(gaps + 2 * k, mask=live, other=far) + half, SQUASH)
     middle, middle_slope = _against(half, SQUASH)
@@ -138,126 +152,95 @@ def _back(a, b, c, d, low, second, fourth, third, ab, first, high):
 
 
 @triton.jit
-def _load_row(x, row, feature, n, features, live):
-    here = live[:, None] & (row[:, None] < n) & (feature[None, :] < features)
+def _cut(gaps, k, n, SQUASH: tl.constexpr):
+    """What the four values around cuts are mixed by."""
+    odds = _cut_odds(gaps, k, n, SQUASH)
+    return _cut_sums(odds[0], odds[1], odds[2])
+
+
+@triton.jit
+def _pair_odds(gaps, j, n, SQUASH: tl.constexpr):
+    """The odds of both elements of a pair, and their slope; none for one that is not there."""
+    live = (j >= 0) & (2 * j + 1 < n)
+    return _against(tl.load(gaps + 2 * j, mask=live, other=_FAR * 10) / 2, SQUASH)
+
+
+@triton.jit
+def _pair(gaps, j, n, SQUASH: tl.constexpr):
+    """The chance that pairs change places."""
+    odds, _ = _pair_odds(gaps, j, n, SQUASH)
+    return odds * odds / (1 + odds * odds)
+
+
+@triton.jit
+def _swap(a, b, weight):
+    """Mix pairs."""
+    moved = (b - a) * weight[:, None]
+    return a + moved, b - moved
+
+
+@triton.jit
+def _load(x, row, feature, n, features):
+    here = ((row >= 0) & (row < n))[:, None] & (feature < features)[None, :]
     return tl.load(x + row[:, None] * features + feature[None, :], mask=here, other=0.0)
 
 
 @triton.jit
-def _store_row(x, value, row, feature, n, features, live):
-    here = live[:, None] & (row[:, None] < n) & (feature[None, :] < features)
+def _store(x, value, row, feature, n, features):
+    here = ((row >= 0) & (row < n))[:, None] & (feature < features)[None, :]
     tl.store(x + row[:, None] * features + feature[None, :], value, mask=here)
 
 
 @triton.jit
-def _copy(source, target, feature, n, features, ROWS: tl.constexpr):
-    for start in range(0, n, ROWS):
-        row = start + tl.arange(0, ROWS)
-        live = row < n
-        value = _load_row(source, row, feature, n, features, live)
-        _store_row(target, value, row, feature, n, features, live)
-    tl.debug_barrier()
-
-
-@triton.jit
-def _mix_pairs(
-    x, gaps, kept, feature, n, features, full,
-    SQUASH: tl.constexpr, KEEP: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    for start in range(0, full // 2, ROWS):
-        pair = start + tl.arange(0, ROWS)
-        live = 2 * pair + 1 < n
-        odds, _ = _against(tl.load(gaps + 2 * pair, mask=live, other=0.0) / 2, SQUASH)
-        odds = odds * odds
-        weight = odds / (1 + odds)
-        one = _load_row(x, 2 * pair, feature, n, features, live)
-        other = _load_row(x, 2 * pair + 1, feature, n, features, live)
-        apart = other - one
-        if KEEP:
-            _store_row(kept, apart, pair, feature, full, features, live)
-        _store_row(x, one + apart * weight[:, None], 2 * pair, feature, n, features, live)
-        _store_row(x, other - apart * weight[:, None], 2 * pair + 1, feature, n, features, live)
-    tl.debug_barrier()
-
-
-@triton.jit
 def _mix(
-    values, gaps, out, kept, n, features, full,
-    BACK: tl.constexpr, SQUASH: tl.constexpr, KEEP: tl.constexpr,
-    ROWS: tl.constexpr, WIDE: tl.constexpr,
+    values, gaps, out, n, features, count, blocks,
+    BACK: tl.constexpr, SQUASH: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    which = tl.program_id(0).to(tl.int64)
+    which = (tl.program_id(0) // blocks).to(tl.int64)
+    block = tl.program_id(0) % blocks
     feature = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
-    gaps += which * (full - 1)
-    x = out + which * n * features
-    slots = 2 * full - 4  # four for each cut; behind them, one for each pair
-    kept += which * (slots + full // 2) * features
-    _copy(values + which * n * features, x, feature, n, features, ROWS)
+    gaps += which * count
+    x, y = values + which * n * features, out + which * n * features
+    q = block * ROWS + tl.arange(0, ROWS)
+    # Back, a block has the fours of large buckets, from 4q - 2 on, and two of small ones around it.
+    row = 4 * q - 4 if BACK else 4 * q - 2
+    a = _load(x, row, feature, n, features)
+    b = _load(x, row + 1, feature, n, features)
+    c = _load(x, row + 2, feature, n, features)
+    d = _load(x, row + 3, feature, n, features)
+    e = _load(x, row + 4, feature, n, features)
+    f = _load(x, row + 5, feature, n, features)
+    g = _load(x, row + 6, feature, n, features)
+    h = _load(x, row + 7, feature, n, features)
     if BACK:
-        _mix_pairs(x, gaps, kept + slots * features, feature, n, features, full, SQUASH, KEEP, ROWS)
-    size = full
-    if BACK:
-        size = tl.minimum(full, 4)
-    while (size >= 4) & (size <= full):
-        cuts = full // size
-        for start in range(0, cuts, ROWS):
-            cut = start + tl.arange(0, ROWS)
-            k = size // 4 - 1 + cut * (size // 2)
-            row = 2 * k
-            live = (cut < cuts) & (row + 2 < n)
-            odds = _cut_odds(gaps, k, live, SQUASH)
-            low, second, fourth, third, ab, first, high = _cut_sums(odds[0], odds[1], odds[2])
-            a = _load_row(x, row, feature, n, features, live)
-            b = _load_row(x, row + 1, feature, n, features, live)
-            c = _load_row(x, row + 2, feature, n, features, live)
-            d = _load_row(x, row + 3, feature, n, features, live)
-            if KEEP:
-                _store_row(kept, a, 4 * k, feature, slots, features, live)
-                _store_row(kept, b, 4 * k + 1, feature, slots, features, live)
-                _store_row(kept, c, 4 * k + 2, feature, slots, features, live)
-                _store_row(kept, d, 4 * k + 3, feature, slots, features, live)
-            if BACK:
-                a, b, c, d = _back(a, b, c, d, low, second, fourth, third, ab, first, high)
-            else:
-                a, b, c, d = _forth(a, b, c, d, low, second, fourth, third, ab, first, high)
-            _store_row(x, a, row, feature, n, features, live)
-            _store_row(x, b, row + 1, feature, n, features, live)
-            _store_row(x, c, row + 2, feature, n, features, live)
-            _store_row(x, d, row + 3, feature, n, features, live)
-        tl.debug_barrier()
-        size = size * 2 if BACK else size // 2
-    if not BACK:
-        _mix_pairs(x, gaps, kept + slots * features, feature, n, features, full, SQUASH, KEEP, ROWS)
-
-
-@triton.jit
-def _pairs_back(
-    g, gaps, apart, found, feature, n, features, full, SQUASH: tl.constexpr, ROWS: tl.constexpr
-):
-    for start in range(0, full // 2, ROWS):
-        pair = start + tl.arange(0, ROWS)
-        live = 2 * pair + 1 < n
-        odds, slope = _against(tl.load(gaps + 2 * pair, mask=live, other=0.0) / 2, SQUASH)
-        square = odds * odds
-        weight = square / (1 + square)
-        one = _load_row(g, 2 * pair, feature, n, features, live)
-        other = _load_row(g, 2 * pair + 1, feature, n, features, live)
-        difference = other - one
-        was = _load_row(apart, pair, feature, full, features, live)
-        to_weight = -tl.sum(difference * was, 1)
-        # Of odds² / (1 + odds²), at half the gap.
-        to_gap = to_weight * odds * slope / ((1 + square) * (1 + square))
-        tl.store(found + pair, to_gap, mask=pair < full // 2)
-        _store_row(g, one + difference * weight[:, None], 2 * pair, feature, n, features, live)
-        _store_row(
-            g, other - difference * weight[:, None], 2 * pair + 1, feature, n, features, live
-        )
-    tl.debug_barrier()
+        a, b = _swap(a, b, _pair(gaps, 2 * q - 2, n, SQUASH))
+        c, d = _swap(c, d, _pair(gaps, 2 * q - 1, n, SQUASH))
+        e, f = _swap(e, f, _pair(gaps, 2 * q, n, SQUASH))
+        g, h = _swap(g, h, _pair(gaps, 2 * q + 1, n, SQUASH))
+        one, two, three, four, five, six, seven = _cut(gaps, 2 * q - 2, n, SQUASH)
+        _, _, c, d = _back(a, b, c, d, one, two, three, four, five, six, seven)
+        one, two, three, four, five, six, seven = _cut(gaps, 2 * q, n, SQUASH)
+        e, f, _, _ = _back(e, f, g, h, one, two, three, four, five, six, seven)
+        one, two, three, four, five, six, seven = _cut(gaps, 2 * q - 1, n, SQUASH)
+        c, d, e, f = _back(c, d, e, f, one, two, three, four, five, six, seven)
+    else:
+        one, two, three, four, five, six, seven = _cut(gaps, 2 * q - 1, n, SQUASH)
+        _, _, c, d = _forth(a, b, c, d, one, two, three, four, five, six, seven)
+        one, two, three, four, five, six, seven = _cut(gaps, 2 * q + 1, n, SQUASH)
+        e, f, _, _ = _forth(e, f, g, h, one, two, three, four, five, six, seven)
+        one, two, three, four, five, six, seven = _cut(gaps, 2 * q, n, SQUASH)
+        c, d, e, f = _forth(c, d, e, f, one, two, three, four, five, six, seven)
+        c, d = _swap(c, d, _pair(gaps, 2 * q, n, SQUASH))
+        e, f = _swap(e, f, _pair(gaps, 2 * q + 1, n, SQUASH))
+    _store(y, c, row + 2, feature, n, features)
+    _store(y, d, row + 3, feature, n, features)
+    _store(y, e, row + 4, feature, n, features)
+    _store(y, f, row + 5, feature, n, features)
 
 
 @triton.jit
 def _slopes(a, b, c, d, to_a, to_b, to_c, to_d):
-    """Gradients of the sums, of what is mixed forth and of the gradients of the result."""
+    """Gradients of the sums, of elements before a cut and of what is wanted in places after it."""
     middle = c - b
     return (
         tl.sum((b - a) * to_a, 1),
@@ -291,83 +274,110 @@ def _odds_back(first, middle, last, low, second, fourth, third, ab, one, high):
 
 
 @triton.jit
-def _mix_back(
-    grad, gaps, kept, out, found, to_gaps, batch, n, features, full,
-    BACK: tl.constexpr, SQUASH: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
+def _store_cut(found, gaps, k, n, s0, s1, s2, s3, s4, s5, s6, SQUASH: tl.constexpr):
+    """From the gradients of the sums of cuts to those of the three gaps of each."""
+    first, middle, last, to_first, to_middle, to_last = _cut_odds(gaps, k, n, SQUASH)
+    one, two, three = _odds_back(first, middle, last, s0, s1, s2, s3, s4, s5, s6)
+    one, two, three = one * to_first, two * to_middle, three * to_last
+    live = 2 * k + 2 < n
+    tl.store(found + 3 * k, one, mask=live)
+    tl.store(found + 3 * k + 1, (one + two + three) / 2, mask=live)
+    tl.store(found + 3 * k + 2, three, mask=live)
+
+
+@triton.jit
+def _store_pair(found, gaps, j, n, to_weight, SQUASH: tl.constexpr):
+    """The same for pairs: of odds² / (1 + odds²), at half the gap."""
+    odds, slope = _pair_odds(gaps, j, n, SQUASH)
+    below = 1 + odds * odds
+    tl.store(found + j, to_weight * odds * slope / (below * below), mask=2 * j + 1 < n)
+
+
+@triton.jit
+def _weigh(
+    elements, places, gaps, found, batch, n, features, count, blocks, cuts, tiles,
+    SQUASH: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
+    """Of fours and of the larger cuts behind them: what each cut and pair would change."""
+    which = (tl.program_id(0) // blocks).to(tl.int64)
+    q = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
+    row = 4 * q
+    gaps += which * count
+    x, y = elements + which * n * features, places + which * n * features
+    found += (tl.program_id(1) * batch + which) * (3 * cuts + (count + 1) // 2)
+    before0, before1, before2, before3, before4, before5, before6 = _cut(gaps, 2 * q - 1, n, SQUASH)
+    here0, here1, here2, here3, here4, here5, here6 = _cut(gaps, 2 * q, n, SQUASH)
+    behind0, behind1, behind2, behind3, behind4, behind5, behind6 = _cut(gaps, 2 * q + 1, n, SQUASH)
+    next0, next1, next2, next3, next4, next5, next6 = _cut(gaps, 2 * q + 2, n, SQUASH)
+    pair, other = _pair(gaps, 2 * q, n, SQUASH), _pair(gaps, 2 * q + 1, n, SQUASH)
+    third, fourth = _pair(gaps, 2 * q + 2, n, SQUASH), _pair(gaps, 2 * q + 3, n, SQUASH)
+    zero = tl.zeros((ROWS,), dtype=tl.float32)
+    s0, s1, s2, s3, s4, s5, s6 = zero, zero, zero, zero, zero, zero, zero
+    t0, t1, t2, t3, t4, t5, t6 = zero, zero, zero, zero, zero, zero, zero
+    to_pair, to_other = zero, zero
+    for tile in range(tl.program_id(1), tiles, tl.num_programs(1)):
+        feature = tile * WIDE + tl.arange(0, WIDE)
+        a = _load(x, row, feature, n, features)
+        b = _load(x, row + 1, feature, n, features)
+        c = _load(x, row + 2, feature, n, features)
+        d = _load(x, row + 3, feature, n, features)
+        e = _load(x, row + 4, feature, n, features)
+        f = _load(x, row + 5, feature, n, features)
+        to_a = _load(y, row, feature, n, features)
+        to_b = _load(y, row + 1, feature, n, features)
+        to_c = _load(y, row + 2, feature, n, features)
+        to_d = _load(y, row + 3, feature, n, features)
+        pair_apart, other_apart = to_b - to_a, to_d - to_c
+        to_a, to_b = _swap(to_a, to_b, pair)
+        to_c, to_d = _swap(to_c, to_d, other)
+        # The cut behind, of a larger bucket: of elements as they came, wanted by two fours.
+        _, _, to_e, to_f = _back(
+            to_a, to_b, to_c, to_d, here0, here1, here2, here3, here4, here5, here6
+        )
+        to_g, to_h = _swap(
+            _load(y, row + 4, feature, n, features), _load(y, row + 5, feature, n, features), third
+        )
+        to_i, to_j = _swap(
+            _load(y, row + 6, feature, n, features), _load(y, row + 7, feature, n, features), fourth
+        )
+        to_g, to_h, _, _ = _back(
+            to_g, to_h, to_i, to_j, next0, next1, next2, next3, next4, next5, next6
+        )
+        u0, u1, u2, u3, u4, u5, u6 = _slopes(c, d, e, f, to_e, to_f, to_g, to_h)
+        t0, t1, t2, t3 = t0 + u0, t1 + u1, t2 + u2, t3 + u3
+        t4, t5, t6 = t4 + u4, t5 + u5, t6 + u6
+        # That of the four: of elements mixed by the larger cuts on both sides.
+        _, _, a, b = _forth(
+            _load(x, row - 2, feature, n, features), _load(x, row - 1, feature, n, features), a, b,
+            before0, before1, before2, before3, before4, before5, before6,
+        )  # fmt: skip
+        c, d, _, _ = _forth(
+            c, d, e, f, behind0, behind1, behind2, behind3, behind4, behind5, behind6
+        )
+        u0, u1, u2, u3, u4, u5, u6 = _slopes(a, b, c, d, to_a, to_b, to_c, to_d)
+        s0, s1, s2, s3 = s0 + u0, s1 + u1, s2 + u2, s3 + u3
+        s4, s5, s6 = s4 + u4, s5 + u5, s6 + u6
+        a, b, c, d = _forth(a, b, c, d, here0, here1, here2, here3, here4, here5, here6)
+        to_pair -= tl.sum((b - a) * pair_apart, 1)
+        to_other -= tl.sum((d - c) * other_apart, 1)
+    _store_cut(found, gaps, 2 * q, n, s0, s1, s2, s3, s4, s5, s6, SQUASH)
+    _store_cut(found, gaps, 2 * q + 1, n, t0, t1, t2, t3, t4, t5, t6, SQUASH)
+    _store_pair(found + 3 * cuts, gaps, 2 * q, n, to_pair, SQUASH)
+    _store_pair(found + 3 * cuts, gaps, 2 * q + 1, n, to_other, SQUASH)
+
+
+@triton.jit
+def _gather(found, to_gaps, batch, count, cuts, shares, GAPS: tl.constexpr):
+    """A gap with an even number is that of a pair, before one cut, and behind another."""
     which = tl.program_id(0).to(tl.int64)
-    feature = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
-    row_of = tl.program_id(1) * batch + which
-    gaps += which * (full - 1)
-    g = out + which * n * features
-    slots = 2 * full - 4
-    kept += which * (slots + full // 2) * features
-    cuts_in_all = full // 2 - 1
-    found += row_of * (3 * cuts_in_all + full // 2)
-    to_gaps += row_of * (full - 1)
-    _copy(grad + which * n * features, g, feature, n, features, ROWS)
-    if not BACK:
-        _pairs_back(
-            g, gaps, kept + slots * features, found + 3 * cuts_in_all,
-            feature, n, features, full, SQUASH, ROWS,
-        )  # fmt: skip
-    size = full
-    if not BACK:
-        size = tl.minimum(full, 4)
-    while (size >= 4) & (size <= full):
-        cuts = full // size
-        for start in range(0, cuts, ROWS):
-            cut = start + tl.arange(0, ROWS)
-            k = size // 4 - 1 + cut * (size // 2)
-            row = 2 * k
-            there = cut < cuts
-            live = there & (row + 2 < n)
-            x_first, x_middle, x_last, to_first, to_middle, to_last = _cut_odds(
-                gaps, k, live, SQUASH
-            )
-            low, second, fourth, third, ab, first, high = _cut_sums(x_first, x_middle, x_last)
-            a = _load_row(kept, 4 * k, feature, slots, features, live)
-            b = _load_row(kept, 4 * k + 1, feature, slots, features, live)
-            c = _load_row(kept, 4 * k + 2, feature, slots, features, live)
-            d = _load_row(kept, 4 * k + 3, feature, slots, features, live)
-            to_a = _load_row(g, row, feature, n, features, live)
-            to_b = _load_row(g, row + 1, feature, n, features, live)
-            to_c = _load_row(g, row + 2, feature, n, features, live)
-            to_d = _load_row(g, row + 3, feature, n, features, live)
-            # To go back is to apply the transpose: what came in and the gradient change roles.
-            if BACK:
-                s0, s1, s2, s3, s4, s5, s6 = _slopes(to_a, to_b, to_c, to_d, a, b, c, d)
-                to_a, to_b, to_c, to_d = _forth(
-                    to_a, to_b, to_c, to_d, low, second, fourth, third, ab, first, high
-                )
-            else:
-                s0, s1, s2, s3, s4, s5, s6 = _slopes(a, b, c, d, to_a, to_b, to_c, to_d)
-                to_a, to_b, to_c, to_d = _back(
-                    to_a, to_b, to_c, to_d, low, second, fourth, third, ab, first, high
-                )
-            one, two, three = _odds_back(x_first, x_middle, x_last, s0, s1, s2, s3, s4, s5, s6)
-            one, two, three = one * to_first, two * to_middle, three * to_last
-            tl.store(found + 3 * k, one, mask=there)
-            tl.store(found + 3 * k + 1, (one + two + three) / 2, mask=there)
-            tl.store(found + 3 * k + 2, three, mask=there)
-            _store_row(g, to_a, row, feature, n, features, live)
-            _store_row(g, to_b, row + 1, feature, n, features, live)
-            _store_row(g, to_c, row + 2, feature, n, features, live)
-            _store_row(g, to_d, row + 3, feature, n, features, live)
-        tl.debug_barrier()
-        size = size // 2 if BACK else size * 2
-    if BACK:
-        _pairs_back(
-            g, gaps, kept + slots * features, found + 3 * cuts_in_all,
-            feature, n, features, full, SQUASH, ROWS,
-        )  # fmt: skip
-    # A gap with an even number is that of a pair, before one cut, and behind another.
-    for start in range(0, full - 1, ROWS):
-        gap = start + tl.arange(0, ROWS)
-        here = gap < full - 1
-        even, k = gap % 2 == 0, gap // 2
-        inner = tl.load(found + 3 * k + 1, mask=here & (gap % 2 == 1), other=0.0)
-        pair = tl.load(found + 3 * cuts_in_all + k, mask=here & even, other=0.0)
-        before = tl.load(found + 3 * k, mask=here & even & (k < cuts_in_all), other=0.0)
-        behind = tl.load(found + 3 * k - 1, mask=here & even & (k > 0), other=0.0)
-        tl.store(to_gaps + gap, inner + pair + before + behind, mask=here)
+    gap = tl.program_id(1) * GAPS + tl.arange(0, GAPS)
+    here = gap < count
+    even, k = here & (gap % 2 == 0), gap // 2
+    total = tl.zeros((GAPS,), dtype=tl.float32)
+    for share in range(shares):
+        said = found + (share * batch + which) * (3 * cuts + (count + 1) // 2)
+        total += tl.load(said + 3 * k + 1, mask=here & (gap % 2 == 1), other=0.0)
+        total += tl.load(said + 3 * cuts + k, mask=even, other=0.0)
+        total += tl.load(said + 3 * k, mask=even & (k < cuts), other=0.0)
+        total += tl.load(said + 3 * k - 1, mask=even & (k > 0) & (k <= cuts), other=0.0)
+    tl.store(to_gaps + which * count + gap, total, mask=here)
