@@ -9,6 +9,7 @@ from sparsewire.ops._checks import check_count
 from sparsewire.ops.images import conv, conv_relu, pool_relu, relu_norm_pool
 
 _FEATURES = 8
+_WIDE = 6  # layers that read digits, up to the first linear one: the bulk of the arithmetic
 
 
 class KeyNetwork(nn.Module):
@@ -49,15 +50,17 @@ class KeyNetwork(nn.Module):
 
     def digits(self, x: Float[Tensor, "*b h w"]) -> Float[Tensor, "*b f"]:
         """Return the features of each digit, which in evaluation depend on no other."""
-        return self.read(x.reshape(-1, 1, *x.shape[-2:])).view(*x.shape[:-2], _FEATURES)
+        found = self.read[:_WIDE](x.reshape(-1, 1, *x.shape[-2:]))
+        # A thousand numbers in order need more digits than the half precision of autocast has:
+        # rounded to its eight bits, what tells hundreds apart is off by ones and twos.
+        with torch.autocast(x.device.type, enabled=False):
+            features = self.read[_WIDE:](found.to(self.key[0].weight.dtype))
+        return features.view(*x.shape[:-2], _FEATURES)
 
     def judge(self, features: Float[Tensor, "*b p f"]) -> Float[Tensor, "*b"]:
         """Return the key of each number, given the features of its digits."""
-        hidden = self.key[:-1](features.flatten(-2))
-        # The order of keys needs more digits than the half precision of autocast has.
         with torch.autocast(features.device.type, enabled=False):
-            last = self.key[-1]
-            return last(hidden.to(last.weight.dtype)).squeeze(-1)  # pyright: ignore
+            return self.key(features.flatten(-2)).squeeze(-1)
 
 
 class ConvTriple(nn.Module):
@@ -114,6 +117,6 @@ class WideKeyNetwork(nn.Module):
             assert layer.bias is not None
             # An activation before a pool or after it: the largest is the same.
             wide = pool_relu(conv(wide, layer.weight, padding=0), layer.bias, 2)
-        hidden = F.relu(self.hidden(wide.flatten(1)))
         with torch.autocast(x.device.type, enabled=False):
-            return self.key(hidden.to(self.key.weight.dtype)).view(batch)
+            hidden = F.relu(self.hidden(wide.flatten(1).to(self.key.weight.dtype)))
+            return self.key(hidden).view(batch)
