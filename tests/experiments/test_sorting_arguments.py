@@ -20,19 +20,26 @@ def test_the_paper_s_numbers():
     assert (args.method, args.loss, args.samples) == ("sampled", "steps", 16)
     assert (args.lr, args.batch, args.temperature) == (5e-5, 64, 0.1)
     assert (args.jitter, args.dropout, args.decay, args.cosine) == (0.0, 0.0, 0.0, False)
+    assert (args.bend, args.tanh) == (0.0, False)
     assert (args.size, args.places, args.network, args.sets) == (16, 3, "paper", 10_000)
 
 
 def test_our_numbers():
     args = Sorting().resolved()
     assert (args.method, args.loss, args.samples) == ("likelihood", "order", None)
-    assert (args.lr, args.temperature, args.jitter, args.cosine) == (1e-3, 1.0, 1.0, True)
+    assert (args.lr, args.temperature, args.jitter, args.cosine) == (2e-3, 1.0, 1.0, True)
+    assert (args.bend, args.tanh) == (0.5, True)
     assert (args.size, args.places, args.network) == (16, 3, "paper")
 
 
 @pytest.mark.parametrize(
     ("given", "network"),
-    [({}, "wide"), ({"dropout": 0.5}, "paper"), ({"network": "paper"}, "paper")],
+    [
+        ({}, "wide"),
+        ({"dropout": 0.5}, "paper"),
+        ({"tanh": True}, "paper"),
+        ({"network": "paper"}, "paper"),
+    ],
 )
 def test_small_digits_are_read_by_a_small_network(given, network):
     """Unless something is asked of it that it does not have."""
@@ -160,6 +167,13 @@ def test_arguments_that_cannot_be_are_refused(options, message):
         checked(Sorting(**options))
 
 
+def test_a_bend_without_cuts_is_refused():
+    with pytest.raises(ValueError, match=r"^bend has a meaning with method likelihood only"):
+        Sorting(method="exact", bend=0.5).resolved()
+    with pytest.raises(ValueError, match=r"^tanh has a meaning with network paper only; got wide$"):
+        Sorting(network="wide", tanh=True).check()
+
+
 def test_a_dropout_that_the_wide_network_has_no_place_for_is_refused():
     with pytest.raises(ValueError, match=r"^dropout has a meaning with network paper only"):
         checked(Sorting(network="wide", dropout=0.5))
@@ -181,7 +195,7 @@ DECIDING: dict[str, tuple[Any, Any]] = {
     "loss": ("order", "pixels"), "preset": ("ours", "paper"), "network": ("paper", "wide"),
     "data": ("mnist", "digits"), "split": ("test", "validation"), "temperature": (1.0, 0.5),
     "samples": (3, 4), "jitter": (0.25, 0.5), "dropout": (0.25, 0.5), "decay": (0.25, 0.5),
-    "cosine": (True, False), "sets": (10_000, 100),
+    "cosine": (True, False), "sets": (10_000, 100), "bend": (0.5, 0.25), "tanh": (True, False),
 }  # fmt: skip
 
 
@@ -209,8 +223,15 @@ def test_every_argument_decides_or_is_bookkeeping():
 
 
 def test_what_is_said_and_what_is_filled_in_have_one_key():
-    said = Sorting(method="likelihood", loss="order", lr=1e-3, jitter=1.0, temperature=1.0)
+    said = Sorting(method="likelihood", loss="order", lr=2e-3, jitter=1.0, temperature=1.0)
     assert said.resolved().key() == Sorting().resolved().key()
+
+
+def test_what_has_no_meaning_is_not_told_apart():
+    """A peer has no cuts to bend, and the wide network no features of single digits."""
+    peer, wide = Sorting(method="odd_even").resolved(), Sorting(network="wide").resolved()
+    assert (peer.bend, peer.tanh) == (0.0, True)
+    assert (wide.bend, wide.tanh) == (0.5, False)
 
 
 @pytest.mark.parametrize(

@@ -125,9 +125,9 @@ def half_backward_inputs(device: str) -> list[Any]:
     return [wanted(3, 5, 5, device=device), matrix, odds, lower]
 
 
-def order_cuts_inputs(device: str) -> list[Any]:
+def order_cuts_inputs(device: str, bend: float) -> list[Any]:
     groups = torch.tensor([[0, 1, 1, 2, 3], [0, 0, 1, 2, 2]], dtype=torch.int32, device=device)
-    return [wanted(2, 5, device=device), groups]
+    return [wanted(2, 5, device=device), groups, bend]
 
 
 OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
@@ -159,7 +159,8 @@ OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
     ),
     "half": (halves_library.half, half_inputs),
     "half_backward": (halves_library.half_backward, half_backward_inputs),
-    "order_cuts": (likelihood_library.order_cuts, order_cuts_inputs),
+    "order_cuts": (likelihood_library.order_cuts, lambda d: order_cuts_inputs(d, float("inf"))),
+    "order_cuts, bent": (likelihood_library.order_cuts, lambda d: order_cuts_inputs(d, 0.5)),
 }
 
 operators = pytest.mark.parametrize("name", OPERATORS)

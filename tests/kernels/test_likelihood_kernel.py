@@ -1,5 +1,7 @@
 """The kernel of the order's likelihood against plain PyTorch in float64."""
 
+import math
+
 import pytest
 import torch
 from tests.helpers import seeded
@@ -17,9 +19,11 @@ def case(n: int, values: int, scale: float = 3.0, batch: int = 5) -> tuple[Tenso
     return keys, torch.randint(values, (batch, n), generator=generator)
 
 
-def loss_and_gradient(keys: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def loss_and_gradient(
+    keys: Tensor, target: Tensor, bend: float = math.inf
+) -> tuple[Tensor, Tensor]:
     keys = keys.clone().requires_grad_()
-    losses = order_loss(keys, target, reduction="none")
+    losses = order_loss(keys, target, bend=bend, reduction="none")
     (grad,) = torch.autograd.grad(losses.sum(), keys)
     return losses.detach().cpu(), grad.cpu()
 
@@ -34,6 +38,21 @@ def test_losses_and_gradients_are_those_of_the_reference(n: int, values: int, de
         got = loss_and_gradient(keys.to(device), target.to(device))
     for one, other in zip(got, want, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("bend", [0.01, 0.5, 100.0])
+@pytest.mark.parametrize("scale", [0.1, 3.0, 100.0])
+def test_bent_losses_and_their_gradients(n: int, bend: float, scale: float, device: str) -> None:
+    """Of keys that are close, so that cuts are doubtful; right and wrong by far."""
+    keys, target = case(n, 20, scale)
+    keys[0] = target[0] * scale  # nothing wrong
+    with sw.engine("reference"):
+        want = loss_and_gradient(keys.double(), target, bend)
+    with sw.engine("triton"):
+        got = loss_and_gradient(keys.to(device), target.to(device), bend)
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=5e-5)
 
 
 def test_keys_far_apart_and_far_wrong_stay_finite(device: str) -> None:

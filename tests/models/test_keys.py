@@ -133,6 +133,14 @@ def test_dropout_comes_between_the_last_two_layers_where_it_was_asked_for():
     assert torch.equal(model(x), model(x))
 
 
+@torch.no_grad()
+def test_features_pass_through_tanh_where_it_was_asked_for():
+    plain, bounded = make("paper").eval(), make("paper", tanh=True).eval()
+    x = 20 * some_numbers(3, 2)
+    torch.testing.assert_close(bounded.digits(x), plain.digits(x).tanh())
+    assert sum(p.numel() for p in bounded.parameters()) == count(plain)
+
+
 # What they return.
 
 

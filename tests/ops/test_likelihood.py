@@ -261,6 +261,44 @@ def test_gradients_are_finite_at_any_scale(size, ties):
 # Shapes and dtypes.
 
 
+@pytest.mark.parametrize("bend", [0.1, 1.0, 20.0])
+def test_bent_cuts_count_each_for_itself(bend):
+    """Of four in order: the cut in the middle, and the two pairs, whose losses are known alone."""
+    keys = torch.tensor([[1.0, 0.5, -2.0, 4.0], [0.0, 1.0, 2.0, 3.0]], dtype=torch.float64)
+    target = torch.arange(4).expand(2, 4)
+
+    def loss(*places: int, bend: float = math.inf) -> Tensor:
+        chosen = list(places)
+        return order_loss(keys[:, chosen], target[:, chosen], bend=bend, reduction="none")
+
+    pairs = loss(0, 1), loss(2, 3)
+    cuts = torch.stack([loss(0, 1, 2, 3) - sum(pairs), *pairs])
+    want = (bend * torch.log1p(cuts / bend)).sum(0)
+    torch.testing.assert_close(loss(0, 1, 2, 3, bend=bend), want)
+
+
+def test_a_large_bend_changes_nothing_and_a_small_one_bounds_what_far_keys_cost():
+    keys = torch.tensor([5.0, -1.0, 2.0, 2.5, 0.1], dtype=torch.float64)
+    target = torch.arange(5)
+    torch.testing.assert_close(order_loss(keys, target, bend=1e9), order_loss(keys, target))
+    far = order_loss(1e6 * keys, target, bend=0.5)
+    assert 0 < far < 5 * 0.5 * math.log(1e9)
+
+
+@pytest.mark.parametrize("n", [2, 5, 8])
+@pytest.mark.parametrize("ties", [False, True])
+def test_gradients_of_bent_losses_and_theirs(n, ties):
+    keys = torch.randn(2, n, dtype=torch.float64, generator=seeded(n)).mul(3).requires_grad_()
+    target = torch.randint(4, (2, n), generator=seeded(n + 1)) if ties else torch.arange(n)
+    target = target.expand(2, n)
+
+    def loss(keys: Tensor) -> Tensor:
+        return order_loss(keys, target, bend=0.7, ties=ties)
+
+    assert gradcheck(loss, keys)
+    assert gradgradcheck(loss, keys)
+
+
 def test_losses_are_reduced_as_asked():
     keys, target = numbers(2, 3, 5), torch.randint(4, (2, 3, 5))
     losses = order_loss(keys, target, reduction="none")

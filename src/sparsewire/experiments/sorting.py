@@ -1,6 +1,7 @@
 """Learning to sort numbers written in digits, from their order alone: section 3.3 of the paper."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "method": "sampled",
         "loss": "steps",
         "lr": 5e-5,
+        "bend": 0.0,
+        "tanh": False,
         "jitter": 0.0,
         "dropout": 0.0,
         "decay": 0.0,
@@ -46,7 +49,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "ours": {
         "method": "likelihood",
-        "lr": 1e-3,
+        "lr": 2e-3,
+        "bend": 0.5,
+        "tanh": True,
         "jitter": 1.0,
         "dropout": 0.0,
         "decay": 0.0,
@@ -102,6 +107,10 @@ class Sorting(Experiment):
     """Distance of keys at which their order becomes doubtful; None takes the method's own."""
     samples: int | None = None
     """Vectors drawn for a sampled half-permutation, a; None takes as many as there are numbers."""
+    bend: float | None = None
+    """Loss of a cut from where on more of it counts less, with method likelihood; 0: never."""
+    tanh: bool | None = None
+    """Let the features of a digit pass through tanh, with network paper (True or False)."""
     jitter: float | None = None
     """How much pictures are turned, scaled and shifted in training; 0 leaves them as they are."""
     dropout: float | None = None
@@ -133,13 +142,17 @@ class Sorting(Experiment):
             ("jitter", 10.0),
             ("dropout", 1.0),
             ("decay", 1.0),
+            ("bend", 1e6),
         ):
             if (number := getattr(self, name)) is not None:
                 check_range(name, number, 1e-9 if name == "temperature" else 0.0, most)
         if self.split == "test" and self.until is not None:
             raise ValueError("until would choose by the test digits when to stop; use validation")
-        if self.dropout and self.network == "wide":
-            raise ValueError(f"dropout has a meaning with network paper only; got {self.network}")
+        for name in ("dropout", "tanh"):
+            if getattr(self, name) and self.network == "wide":
+                raise ValueError(
+                    f"{name} has a meaning with network paper only; got {self.network}"
+                )
         if self.mnist is not None and self.data != "mnist":
             raise ValueError(f"mnist is a folder for --data mnist; got {self.data}")
 
@@ -158,14 +171,20 @@ class Sorting(Experiment):
             raise ValueError(f"samples has a meaning with method sampled only; got {method}")
         if method == "bitonic" and self.size & (self.size - 1):
             raise ValueError(f"size must be a power of two for method bitonic; got {self.size}")
+        if self.bend and method != "likelihood":
+            raise ValueError(f"bend has a meaning with method likelihood only; got {method}")
+        small = self.data == "digits" and not self.dropout and not self.tanh
+        network = self.network or ("wide" if small else "paper")
+        # What has no meaning is not told apart.
+        filled["bend"] = filled["bend"] if method == "likelihood" else 0.0
+        filled["tanh"] = filled["tanh"] and network == "paper"
         return dataclasses.replace(
             self,
             **self.shared_defaults(_STEPS if self.data == "mnist" else 500),
             **(filled | {"loss": loss}),
             temperature=self.temperature or _TEMPERATURES.get(method, _PAPERS_TEMPERATURE),
             samples=(self.samples or self.size) if method == "sampled" else None,
-            network=self.network
-            or ("wide" if self.data == "digits" and not self.dropout else "paper"),
+            network=network,
             sets=self.sets or (10_000 if self.data == "mnist" else 300),
         )
 
@@ -202,7 +221,7 @@ class SortingTrial(Trial):
         if args.network == "wide":
             model: Any = WideKeyNetwork(args.places)
         else:
-            model = KeyNetwork(args.places, dropout=args.dropout or 0.0)
+            model = KeyNetwork(args.places, dropout=args.dropout or 0.0, tanh=bool(args.tanh))
         model = model.to(device)
         if device.type == "cuda":
             model = model.to(memory_format=torch.channels_last)
@@ -227,9 +246,8 @@ class SortingTrial(Trial):
             x = flat.view(x.shape)
         keys = model(x).float()
         if self.args.loss == "order":
-            return (
-                order_loss(keys, values, temperature=self.args.temperature or 1.0) / keys.shape[1]
-            )
+            heat, bend = self.args.temperature or 1.0, self.args.bend or math.inf
+            return order_loss(keys, values, temperature=heat, bend=bend) / keys.shape[1]
         if self.args.loss == "steps":
             return self._steps_loss(keys, x, values)
         matrix = self.matrix(keys)

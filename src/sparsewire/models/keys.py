@@ -21,13 +21,15 @@ class KeyNetwork(nn.Module):
     Args:
         places: Digits of a number.
         dropout: Share of the MLP's hidden layer that is dropped in training; the paper has none.
+        tanh: Whether the features of a digit pass through it, which the paper's do not. They then
+            say which digit it is, more than how it is written.
 
     Examples:
         >>> KeyNetwork(places=3)(torch.rand(2, 4, 3, 28, 28)).shape  # sets, numbers
         torch.Size([2, 4])
     """
 
-    def __init__(self, places: int = 3, *, dropout: float = 0.0) -> None:
+    def __init__(self, places: int = 3, *, dropout: float = 0.0, tanh: bool = False) -> None:
         super().__init__()
         check_count("places", places, least=1)
         self.read = nn.Sequential(
@@ -40,6 +42,7 @@ class KeyNetwork(nn.Module):
             nn.Linear(256, 128),
             nn.ReLU(),
             nn.Linear(128, _FEATURES),
+            *([nn.Tanh()] if tanh else []),
         )
         between = [nn.ReLU(), nn.Dropout(dropout)] if dropout else [nn.ReLU()]
         self.key = nn.Sequential(nn.Linear(_FEATURES * places, 256), *between, nn.Linear(256, 1))

@@ -1,5 +1,6 @@
 """A loss for keys whose order is known: how likely quicksort is to find it."""
 
+import math
 from typing import Literal
 
 import torch
@@ -19,6 +20,7 @@ def order_loss(
     target: Tensor,
     *,
     temperature: float = 1.0,
+    bend: float = math.inf,
     ties: bool = True,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> Float[Tensor, "*l"]:
@@ -27,14 +29,18 @@ def order_loss(
     Quicksort with the right order as its guide cuts a bucket of elements into halves. A half S of u
     elements is chosen with probability Π_{i ∈ S} w_i / e_u(w), where w_i = exp(key_i / temperature)
     and e_u is the elementary symmetric polynomial; the loss is minus the logarithm of the
-    probability that all cuts are right. Without ties it is convex in the keys. It needs nothing but
-    the order, and its gradient vanishes only where the order is certain. It costs O(n²).
+    probability that all cuts are right. Without ties and bend it is convex in the keys. It needs
+    nothing but the order, and its gradient vanishes only where the order is certain. It costs
+    O(n²).
 
     Args:
         keys: The last dimension is put in order.
         target: Numbers in whose order the keys should be, the smallest first, of the shape of the
             keys; any dtype.
         temperature: Distance of two keys that makes their order certain by a factor of e.
+        bend: Loss of a cut from where on more of it counts less: c is bend · log(1 + c / bend).
+            Then a few keys that cannot be told, such as those of digits that are read wrong, do not
+            keep all others close together. Infinity leaves the likelihood as it is.
         ties: Whether equal targets may stand in any order. Without ties in the targets, False gives
             the same for half the work.
         reduction: Of the losses of a batch.
@@ -44,10 +50,14 @@ def order_loss(
         tensor(0.3133)
         >>> order_loss(torch.tensor([1.0, 2.0]), torch.tensor([7, 7]))
         tensor(0.)
+        >>> far = torch.tensor([1000.0, 2.0])
+        >>> order_loss(far, torch.tensor([1, 2])), order_loss(far, torch.tensor([1, 2]), bend=1.0)
+        (tensor(998.), tensor(6.9068))
     """
     check_floating("keys", keys)
     check_choice("reduction", reduction, ("mean", "sum", "none"))
     check_range("temperature", temperature, 1e-30, 1e30)
+    check_range("bend", bend, 1e-6, math.inf)
     if not isinstance(target, Tensor) or target.shape != keys.shape or not keys.dim():
         got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
         raise ValueError(f"target must have the shape of keys, {tuple(keys.shape)}; got {got}")
@@ -59,18 +69,24 @@ def order_loss(
     second = target.gather(-1, first).argsort(dim=-1, stable=True)
     order = first.gather(-1, second)
     wide, goal = wide.gather(-1, order), target.gather(-1, order)
-    losses = _by_kernel(wide, goal) if _has_kernel(wide) else cut_losses(wide, goal, ties)
+    if _has_kernel(wide):
+        losses = _by_kernel(wide, goal, bend)
+    else:
+        losses = cut_losses(wide, goal, ties, bend)
     losses = losses.to(keys.dtype)
     return losses if reduction == "none" else getattr(losses, reduction)()
 
 
-def cut_losses(keys: Float[Tensor, "*b n"], goal: Tensor, ties: bool) -> Float[Tensor, "*b"]:
+def cut_losses(
+    keys: Float[Tensor, "*b n"], goal: Tensor, ties: bool, bend: float = math.inf
+) -> Float[Tensor, "*b"]:
     """Return minus the log-probability that all cuts are right, of keys in their right order.
 
     Args:
         keys: In the right order, over the temperature.
         goal: Numbers that do not fall; equal ones may change places.
         ties: Whether to look for equal ones.
+        bend: As in `order_loss`.
     """
     losses = keys.sum(-1) * 0
     n, size = keys.shape[-1], 2
@@ -78,11 +94,17 @@ def cut_losses(keys: Float[Tensor, "*b n"], goal: Tensor, ties: bool) -> Float[T
         whole = n - n % size
         if whole:
             buckets, goals = (t[..., :whole].unflatten(-1, (-1, size)) for t in (keys, goal))
-            losses = losses + _cut_loss(buckets, goals, size // 2, ties).sum(-1)
+            losses = losses + _bent(_cut_loss(buckets, goals, size // 2, ties), bend).sum(-1)
         if n - whole > size // 2:
-            losses = losses + _cut_loss(keys[..., whole:], goal[..., whole:], size // 2, ties)
+            rest = _cut_loss(keys[..., whole:], goal[..., whole:], size // 2, ties)
+            losses = losses + _bent(rest, bend)
         size *= 2
     return losses
+
+
+def _bent(losses: Tensor, bend: float) -> Tensor:
+    # Rounding may leave less than nothing, of which there is no logarithm for a small bend.
+    return losses if math.isinf(bend) else bend * torch.log1p(losses.clamp(min=0) / bend)
 
 
 def _has_kernel(keys: Tensor) -> bool:
@@ -92,13 +114,13 @@ def _has_kernel(keys: Tensor) -> bool:
     return uses_kernels(keys.device) and not torch._C._are_functorch_transforms_active()
 
 
-def _by_kernel(keys: Tensor, goal: Tensor) -> Tensor:
+def _by_kernel(keys: Tensor, goal: Tensor, bend: float) -> Tensor:
     from sparsewire.ops._triton.likelihood_library import order_cuts
 
     *batch, n = keys.shape
     changes = (goal[..., 1:] != goal[..., :-1]).cumsum(-1)
     groups = torch.nn.functional.pad(changes, (1, 0)).int()
-    losses, _ = order_cuts(keys.reshape(-1, n), groups.reshape(-1, n))
+    losses, _ = order_cuts(keys.reshape(-1, n), groups.reshape(-1, n), bend)
     return losses.view(batch)
 
 

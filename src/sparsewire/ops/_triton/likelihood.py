@@ -6,6 +6,8 @@ are still to be chosen. Where both meet is the probability of each element to be
 gradient. What is kept between the two walks grows with n² log n.
 """
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -15,12 +17,13 @@ _LANES = 16
 _NOTHING = tl.constexpr(-1e37)
 
 
-def order_cuts(keys: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
+def order_cuts(keys: Tensor, groups: Tensor, bend: float) -> tuple[Tensor, Tensor]:
     """Return minus the log-probability that all cuts of sets are right, and its gradient.
 
     Args:
         keys: (b, n) float32, in the right order.
         groups: (b, n) int32, the number of the target among different ones: equal for ties.
+        bend: Loss of a cut from where on more of it counts less; may be infinite.
 
     Returns:
         Losses, (b,), and slopes, (b, n).
@@ -35,7 +38,7 @@ def order_cuts(keys: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
     room = torch.empty((levels, batch, n, 2, width), **like)
     _cut[(triton.cdiv(rows, _LANES), levels)](
         keys.contiguous(), groups.contiguous(), losses, slopes, room, batch, n, rows,
-        LANES=_LANES, WIDTH=width,
+        1.0 if math.isinf(bend) else bend, BENT=not math.isinf(bend), LANES=_LANES, WIDTH=width,
     )  # fmt: skip
     # Buckets of a level come set by set; what is behind them is zero.
     total = keys.new_zeros(batch)
@@ -62,8 +65,8 @@ def _moved(x, q, by: tl.constexpr, WIDTH: tl.constexpr):
 
 @triton.jit
 def _cut(
-    keys, groups, losses, slopes, room, batch, n, rows,
-    LANES: tl.constexpr, WIDTH: tl.constexpr,
+    keys, groups, losses, slopes, room, batch, n, rows, bend,
+    BENT: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     level = tl.program_id(1)
     lower = tl.full((), 1, tl.int32) << level
@@ -105,7 +108,14 @@ def _cut(
             right = tl.where(here, _log_add(kept, more), right)
         all_choices = tl.max(tl.where(q == lower, every, 2 * _NOTHING), 1)
         right_choices = tl.max(tl.where(q == lower, right, 2 * _NOTHING), 1)
-        tl.store(losses + level * rows + row, all_choices - right_choices, mask=live)
+        loss, share = all_choices - right_choices, 1.0
+        if BENT:
+            loss = tl.maximum(loss, 0.0) / bend
+            share = 1 / (1 + loss)
+            # The logarithm of 1 + loss, also of a loss so small that this is 1.
+            small = loss * (1 - loss * (0.5 - loss * (1.0 / 3)))
+            loss = bend * tl.where(loss < 1e-3, small, tl.log(1 + loss))
+        tl.store(losses + level * rows + row, loss, mask=live)
 
         tl.debug_barrier()
         # Sums over the choices that are still to be made, by how many were made.
@@ -128,4 +138,5 @@ def _cut(
             chosen_right = tl.sum(tl.exp(before_right + more - right_choices[:, None]), 1)
             kept = tl.where(stay[:, None], right, _NOTHING)
             right = tl.where(here, _log_add(kept, more), right)
-            tl.store(slopes + level * batch * n + start + i, chosen_right - chosen, mask=there)
+            slope = (chosen_right - chosen) * share
+            tl.store(slopes + level * batch * n + start + i, slope, mask=there)

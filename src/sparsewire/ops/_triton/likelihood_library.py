@@ -9,37 +9,38 @@ from sparsewire.ops._triton import likelihood
 from sparsewire.ops._triton.library import last_pass, operator
 
 
-def _fake(keys: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
-    del groups
+def _fake(keys: Tensor, groups: Tensor, bend: float) -> tuple[Tensor, Tensor]:
+    del groups, bend
     return keys.new_empty(len(keys)), torch.empty_like(keys)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs, output[1])
+    *tensors, ctx.bend = inputs
+    ctx.save_for_backward(*tensors, output[1])
     ctx.mark_non_differentiable(output[1])
 
 
-def _gradient(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor, None]:
+def _gradient(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor, None, None]:
     keys, groups, slopes = ctx.saved_tensors
     if not last_pass(grad):
-        slopes = _slopes(keys, groups)
-    return grad.unsqueeze(-1) * slopes, None
+        slopes = _slopes(keys, groups, ctx.bend)
+    return grad.unsqueeze(-1) * slopes, None, None
 
 
-def _slopes(keys: Tensor, groups: Tensor) -> Tensor:
+def _slopes(keys: Tensor, groups: Tensor, bend: float) -> Tensor:
     """The slopes once more, in plain PyTorch, which can be differentiated."""
     from sparsewire.ops.likelihood import cut_losses
 
     with torch.enable_grad():
         # Another name: what reaches the keys otherwise is not counted here.
         keys = keys.view_as(keys) if keys.requires_grad else keys.detach().requires_grad_()
-        losses = cut_losses(keys, groups, ties=True)
+        losses = cut_losses(keys, groups, True, bend)
         (slopes,) = torch.autograd.grad(losses.sum(), keys, create_graph=True)
     return slopes
 
 
 order_cuts = operator(
-    "order_cuts(Tensor keys, Tensor groups) -> (Tensor, Tensor)",
+    "order_cuts(Tensor keys, Tensor groups, float bend) -> (Tensor, Tensor)",
     likelihood.order_cuts,
     _fake,
     _gradient,
