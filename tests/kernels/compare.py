@@ -1,8 +1,10 @@
 """What the tests of the kernels share: calls on the device, and errors relative to float64."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 from tests.helpers import output_and_gradients, seeded
 from torch import Tensor
@@ -81,3 +83,17 @@ def assert_within(
         # Numbers below the smallest normal one are rounded, or flushed to zero.
         limit = scales[name] * share + 10 * torch.finfo(mine.dtype).tiny
         assert (error <= limit).all(), f"{name}: {mine - exact} where {limit} are allowed"
+
+
+def note_calls(monkeypatch: pytest.MonkeyPatch, library: ModuleType, *names: str) -> list[str]:
+    """Return a list to which the names of these operators are added when they are called."""
+    called: list[str] = []
+    for name in names:
+        operator = getattr(library, name)
+
+        def noted(*given: Any, name: str = name, operator: Any = operator) -> Any:
+            called.append(name)
+            return operator(*given)
+
+        monkeypatch.setattr(library, name, noted)
+    return called

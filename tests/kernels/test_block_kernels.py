@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from tests.helpers import seeded
-from tests.kernels.compare import assert_near, by_kernels, cast, exactly
+from tests.kernels.compare import assert_near, by_kernels, cast, exactly, note_calls
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,16 +20,7 @@ EPS = 1e-3  # not torch's own, which would be taken by mistake too
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the kernels that are called, in order."""
-    names: list[str] = []
-    for name in ("narrow_conv", "norm_pool"):
-        operator = getattr(block_library, name)
-
-        def noted(*given: Any, name: str = name, operator: Any = operator) -> Any:
-            names.append(name)
-            return operator(*given)
-
-        monkeypatch.setattr(block_library, name, noted)
-    return names
+    return note_calls(monkeypatch, block_library, "narrow_conv", "norm_pool")
 
 
 def by_channels(x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from tests.helpers import output_and_gradients, seeded
-from tests.kernels.compare import assert_near, by_kernels, cast, exactly
+from tests.kernels.compare import assert_near, by_kernels, cast, exactly, note_calls
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -24,16 +24,7 @@ in_half_precision = pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the kernels that are called, in order."""
-    names: list[str] = []
-    for name in ("thin_conv", "pool_relu"):
-        operator = getattr(image_library, name)
-
-        def noted(*given: Any, name: str = name, operator: Any = operator) -> Any:
-            names.append(name)
-            return operator(*given)
-
-        monkeypatch.setattr(image_library, name, noted)
-    return names
+    return note_calls(monkeypatch, image_library, "thin_conv", "pool_relu")
 
 
 def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
