@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from sparsewire.experiments.sorting import PRESETS
+
 
 def make_sorting(
     errors: Sequence[float | None],
@@ -20,15 +22,14 @@ def make_sorting(
     """A run whose error was noted every so many steps, each of which took 0.01 seconds.
 
     The strict error is the same, unless it is given. `other` replaces parts of the record,
-    `arguments` its arguments.
+    `arguments` its arguments; what they leave open is as the preset has it.
     """
     steps = [every * i for i in range(len(errors))]
     strict = errors if strict is None else strict
-    setting = {"method": "likelihood", "loss": "order", "preset": "ours", "size": 16, "places": 3}
-    setting |= {"data": "mnist", "split": "test", "network": "paper", "steps": 1000, "batch": 64}
-    setting |= {"lr": 0.001, "temperature": 1.0, "jitter": 1.0, "dropout": 0.0, "decay": 0.0}
-    if arguments.get("preset") == "paper":
-        setting |= {"lr": 5e-5, "jitter": 0.0}
+    setting = {"method": "likelihood", "preset": "ours", "size": 16, "places": 3}
+    setting |= {"data": "mnist", "split": "test", "steps": 1000, "batch": 64}
+    setting |= {"network": "wide" if arguments.get("data") == "digits" else "paper"}
+    setting |= usual(setting | arguments)
     record = {
         "experiment": "sorting",
         "key": key,
@@ -50,6 +51,22 @@ def make_sorting(
         "wiring": None,
     }
     return record | (other or {})
+
+
+def usual(setting: dict[str, Any]) -> dict[str, Any]:
+    """What the preset and the method make of the arguments that are open."""
+    chosen = PRESETS.get(setting["preset"], PRESETS["ours"])
+    method = setting["method"]
+    named = ("lr", "bend", "tanh", "jitter", "dropout", "decay")
+    found = {name: chosen[name] for name in named}
+    found["loss"] = {"likelihood": "order", "sampled": "steps"}.get(method, "permutation")
+    sharp = method in ("exact", "sampled", "odd_even", "bitonic")
+    found["temperature"] = 0.1 if sharp else 1.0
+    if method != "likelihood":
+        found["bend"] = 0.0
+    if setting["network"] == "wide":
+        found["tanh"] = False
+    return found
 
 
 def hard_half(order: Sequence[int]) -> np.ndarray:

@@ -81,13 +81,15 @@ def test_curves_are_those_of_the_test_where_there_are_any(
 
 
 def test_one_setting_is_drawn_for_each_name(tmp_path: Path, calls: list[tuple[str, Any]]) -> None:
-    """What was tested, by our method, at last."""
+    """What was tested, by our method, for longest, at last."""
     tried = kept(tmp_path, "tried.npz", "2026-09-09", split="validation")
     exact = kept(tmp_path, "exact.npz", "2026-09-09", method="exact")
     peer = kept(tmp_path, "peer.npz", "2026-09-09", method="odd_even")
     old = kept(tmp_path, "old.npz", "2026-01-02", lr=0.1)
     new = kept(tmp_path, "new.npz", "2026-01-03", lr=0.2)
-    for order in ([tried, exact, peer, old, new], [new, old, peer, exact, tried]):
+    short = kept(tmp_path, "short.npz", "2026-01-04", steps=100)
+    every = [tried, exact, peer, old, new, short]
+    for order in (every, every[::-1]):
         calls.clear()
         command.draw_all(write(tmp_path / "r.jsonl", *order), tmp_path, animation=False)
         assert calls[1:] == [

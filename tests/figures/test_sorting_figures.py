@@ -188,10 +188,77 @@ def test_of_many_settings_the_best_are_drawn() -> None:
         for number, error in enumerate(errors)
     ]
     figure = sorting_figure(runs)
-    ends = [np.asarray(line.get_ydata())[-1] for line in figure.axes[0].lines[:20:2]]
+    ends = [np.asarray(line.get_ydata())[-1] for line in figure.axes[0].lines[:10]]
     np.testing.assert_allclose(sorted(ends), np.arange(1, 11))
     assert title(figure) == "the best 10 of 15 settings"
     assert figure.axes[0].get_ylabel().startswith("validation sets")
+
+
+def test_what_was_searched_makes_room_for_presets() -> None:
+    """A setting of the paper, a peer, and ours are drawn, however well others do."""
+    runs = [
+        make_sorting([0.9, 0.01], key=str(number), lr=0.01 * (1 + number)) for number in range(12)
+    ]
+    runs += [
+        make_sorting([0.9, 0.5], key="ours"),
+        make_sorting([0.9, 0.6], key="paper", preset="paper", method="sampled", lr=0.1),
+        make_sorting([0.9, 0.7], key="peer", method="odd_even"),
+    ]
+    found = words(sorting_figure(runs))
+    shown = ["likelihood", "sampled quicksort, paper's settings, lr 0.1", "odd-even network"]
+    assert set(shown) <= set(found)
+    assert title(sorting_figure(runs)) == "the best 10 of 15 settings"
+
+
+def test_of_many_settings_one_error_is_drawn() -> None:
+    runs = [make_sorting(FALLING, key=method, method=method) for method in METHODS]
+    few, many = sorting_figure(runs[:4]), sorting_figure(runs[:5])
+    assert len(curves(few.axes[0])) == 8
+    assert words(few)[4:] == [*KINDS, PAPER]
+    assert len(curves(many.axes[0])) == 5
+    assert words(many)[5:] == [KINDS[0], PAPER]
+
+
+def test_runs_of_fewer_steps_have_a_panel_of_their_own(tmp_path: Path) -> None:
+    """With all others of that length, to be compared fairly."""
+    runs = [
+        make_sorting([0.9, 0.01], key="a", steps=20_000, evaluate_every=1000),
+        make_sorting([0.9, 0.02], key="b", steps=6000, evaluate_every=500),
+        make_sorting([0.9, 0.03], key="c", steps=12_000, method="odd_even"),
+        make_sorting([0.9, 0.04], key="d", steps=6000, method="odd_even"),
+        make_sorting([0.9, 0.05], key="e", steps=6000, method="softsort"),
+        make_sorting([0.9, 0.06], key="f", steps=8000, method="sampled", preset="paper"),
+        make_sorting([0.9, 0.07], key="g", steps=6000, size=32),
+    ]
+    figure = sorting_figure(runs)
+    titles = [axis.get_title() for axis in figure.axes]
+    assert titles == [
+        "16 numbers of 3 digits",
+        "16 numbers of 3 digits,\n6,000 steps",
+        "32 numbers of 3 digits",
+    ]
+    ends = [[round(np.asarray(y.get_ydata())[-1]) for y in axis.lines] for axis in figure.axes]
+    assert [line[: 2 * count : 2] for line, count in zip(ends, (3, 3, 1), strict=True)] == [
+        [1, 6, 3],
+        [2, 5, 4],
+        [7],
+    ]
+    names = ["likelihood", "sampled quicksort, paper's settings", "SoftSort", "odd-even network"]
+    assert words(figure)[:4] == names
+    draw_sorting_errors(runs, tmp_path / "errors.png")
+
+
+def test_what_all_settings_share_is_said_once() -> None:
+    runs = [
+        make_sorting(FALLING, key=f"{size}{method}", size=size, method=method, jitter=0.0)
+        for size in (3, 5)
+        for method in ("likelihood", "odd_even")
+    ]
+    figure = sorting_figure(runs)
+    assert words(figure)[:2] == ["likelihood", "odd-even network"]
+    assert title(figure) == "all: jitter 0"
+    runs.append(make_sorting(FALLING, key="e"))
+    assert words(sorting_figure(runs))[:2] == ["likelihood, jitter 0", "likelihood"]
 
 
 def test_short_runs_are_seen_beside_long_ones() -> None:

@@ -1,11 +1,21 @@
 """Settings of the sorting experiment: which runs are of one, in what order, by what names."""
 
+import dataclasses
 import random
+from typing import Any
 
 import pytest
 from sorting_runs import make_sorting
 
-from sparsewire.figures.sorting_settings import papers, rank, sorting_names, sorting_settings
+from sparsewire.experiments.sorting import Sorting
+from sparsewire.figures.sorting_settings import (
+    papers,
+    rank,
+    sorting_departures,
+    sorting_names,
+    sorting_settings,
+    sorting_words,
+)
 
 
 def test_a_key_is_a_setting() -> None:
@@ -24,6 +34,10 @@ def test_the_order_is_that_of_tables() -> None:
         {"size": 4, "method": "sampled", "loss": "steps"},
         {"size": 4, "method": "sampled", "loss": "steps", "preset": "paper"},
         {"size": 4, "method": "neuralsort"},
+        {"size": 4, "method": "neuralsort", "steps": 999},
+        {"size": 4, "method": "neuralsort", "lr": 0.001},
+        {"size": 4, "method": "neuralsort", "lr": 0.005},
+        {"size": 4, "method": "neuralsort", "jitter": 0.0},
         {"size": 4, "method": "bitonic"},
         {"size": 4, "method": "another"},
         {"size": 16},
@@ -48,7 +62,7 @@ def test_the_order_is_that_of_tables() -> None:
         ([{"loss": "a"}, {"loss": "b"}], ["likelihood, a loss", "likelihood, b loss"]),
         (
             [{"network": "paper"}, {"network": "wide"}],
-            ["likelihood, paper network", "likelihood, wide network"],
+            ["likelihood", "likelihood, wide network"],
         ),
         ([{"split": "test"}, {"split": "x"}], ["likelihood, test", "likelihood, x"]),
         ([{"lr": 0.1}, {"lr": 0.2}], ["likelihood, lr 0.1", "likelihood, lr 0.2"]),
@@ -57,7 +71,7 @@ def test_the_order_is_that_of_tables() -> None:
             [{"temperature": 0.5, "batch": 1}, {"temperature": 2.0}],
             ["likelihood, temperature 0.5", "likelihood, temperature 2"],
         ),
-        ([{"capture": True}, {}], ["likelihood, capture yes", "likelihood, capture –"]),
+        ([{"capture": True}, {}], ["likelihood, with capture", "likelihood, capture –"]),
         # What does not change the numbers does not tell settings apart.
         (
             [{"keep_frames": True}, {"keep_frames": False}],
@@ -86,10 +100,19 @@ def test_what_is_told_elsewhere_is_not_said_again() -> None:
         ({}, "likelihood"),
         ({"jitter": 0.0, "decay": 0.25}, "likelihood, jitter 0, decay 0.25"),
         ({"cosine": True}, "likelihood"),
-        ({"cosine": False}, "likelihood, cosine no"),
+        ({"cosine": False}, "likelihood, without cosine"),
         # Method and loss are not said again, and where no preset is known, nothing is.
         ({"method": "exact", "loss": "steps"}, "exact quicksort"),
         ({"preset": "theirs", "lr": 0.1}, "likelihood"),
+        ({"bend": 0.0, "tanh": False}, "likelihood, bend 0, without tanh"),
+        ({"preset": "paper", "bend": 0.5}, "likelihood, paper's settings, bend 0.5"),
+        # What follows from method, network or data is not told.
+        ({"method": "odd_even"}, "odd-even network"),
+        ({"method": "odd_even", "temperature": 0.3}, "odd-even network, temperature 0.3"),
+        ({"network": "wide"}, "likelihood, wide network"),
+        ({"data": "digits"}, "likelihood"),
+        # Only the paper's network has a tanh.
+        ({"data": "digits", "network": "paper"}, "likelihood, with tanh"),
         ({"method": "sampled", "preset": "paper"}, "sampled quicksort, paper's settings"),
         (
             {"method": "sampled", "preset": "paper", "lr": 2e-4},
@@ -99,6 +122,53 @@ def test_what_is_told_elsewhere_is_not_said_again() -> None:
 )
 def test_names_say_what_is_not_as_the_preset_has_it(arguments: dict, name: str) -> None:
     assert sorting_names(sorting_settings([make_sorting([0.1], **arguments)])) == [name]
+
+
+def setting_of(**arguments: Any) -> dict[str, Any]:
+    """The arguments in a record of `sparsewire sorting`."""
+    return dataclasses.asdict(Sorting(**arguments).resolved())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"lr": 0.01, "jitter": 0.5, "decay": 0.1, "cosine": True},
+        {"temperature": 0.3},
+        {"sets": 50},
+        {"network": "wide"},  # which has no tanh: that is not said too
+        {"tanh": True, "dropout": 0.25},
+    ],
+)
+@pytest.mark.parametrize(
+    "task",
+    [
+        {},
+        {"preset": "paper", "size": 4},
+        {"method": "odd_even", "split": "validation"},
+        {"method": "exact", "loss": "pixels", "steps": 7, "batch": 9, "precision": "bf16"},
+        {"method": "bitonic", "preset": "paper", "places": 2},
+    ],
+)
+def test_what_was_given_beside_a_preset_is_found(task: dict, given: dict) -> None:
+    """Whatever method and network make of it; what the preset has itself is not given."""
+    alone = setting_of(**task)
+    wanted = {name: value for name, value in given.items() if alone[name] != value}
+    assert sorting_departures(setting_of(**task, **given)) == wanted
+
+
+def test_some_arguments_are_the_likelihood_s() -> None:
+    assert sorting_departures(setting_of(bend=0.0)) == {"bend": 0.0}
+    assert sorting_departures(setting_of(method="softsort")) == {}
+    assert sorting_departures(setting_of(method="sampled", samples=3)) == {"samples": 3}
+    assert sorting_departures(setting_of(data="digits")) == {}
+    words = sorting_words(setting_of(tanh=False, decay=0.1), told=("decay",))
+    assert words == ["without tanh"]
+
+
+@pytest.mark.parametrize("strange", [{"preset": "other"}, {"loss": "order"}, {"size": "wide"}])
+def test_of_a_strange_record_nothing_is_said(strange: dict) -> None:
+    assert sorting_departures(setting_of(method="bitonic", lr=0.1) | strange) == {}
 
 
 @pytest.mark.parametrize(

@@ -78,20 +78,36 @@ def test_identities_tell_when_they_were_below_the_threshold() -> None:
 
 def test_sorts_stand_beside_the_best_peer() -> None:
     runs = [
-        make_sorting([0.02], key="a", size=4),
-        make_sorting([0.06], key="b", size=4, method="odd_even", loss="permutation"),
-        make_sorting([0.05], key="c", size=4, method="softsort", loss="permutation"),
-        make_sorting([0.01], key="d", size=4, method="exact", loss="permutation"),
-        make_sorting([0.3], key="e", size=32),
+        make_sorting([0.02], key="a", size=4, strict=[0.03]),
+        make_sorting([0.06], key="b", size=4, method="odd_even"),
+        make_sorting([0.05], key="c", size=4, method="softsort", lr=0.1),
+        make_sorting([0.01], key="d", size=4, method="exact"),
+        make_sorting([0.01], key="f", size=4, method="bitonic", other={"status": "diverged"}),
+        make_sorting([0.3], key="e", size=32, other={"final": {"error": 0.3}}),
+        make_sorting([0.3], key="g", size=8, other={"status": "diverged"}),
     ]
     first, second = rows(sorting=runs)
     assert first == [
         "order of 4 numbers of 3 digits, wrong sets",
-        "below 10 %",
-        "2.00 % of test sets",
+        "below 10 %, with ties as they came",
+        "2.00 % of test sets; 3.00 % with ties as they came",
         "SoftSort: 5.00 %",
     ]
     assert second[1:] == ["–", "30.00 % of test sets", "–"]
+
+
+def test_our_sort_is_the_preset_as_it_is_and_the_longest_run() -> None:
+    runs = [
+        make_sorting([0.04], key="a", steps=6000),
+        make_sorting([0.02], key="b", steps=20_000),
+        make_sorting([0.01], key="c", steps=30_000, bend=0.0),
+        make_sorting([0.01], key="d", steps=30_000, split="validation"),
+        make_sorting([0.01], key="e", steps=30_000, network="wide"),
+        make_sorting([0.01], key="f", steps=30_000, preset="paper"),
+        make_sorting([0.01], key="g", steps=30_000, places=4, network="wide"),
+    ]
+    (row,) = rows(sorting=runs)
+    assert row[2].startswith("2.00 % of test sets")
 
 
 def test_a_page_is_filled_between_its_marks() -> None:

@@ -111,6 +111,15 @@ def test_a_number_of_the_paper_is_said_once(tmp_path: Path) -> None:
     assert task.paper == ["1 glimpse of 32 × 32: 0.85 %"]
 
 
+def test_the_paper_s_error_of_a_sort_is_said_once(tmp_path: Path) -> None:
+    task = {"size": 16, "places": 3, "data": "mnist"}
+    runs = [sorting(method=method, **task) for method in ("exact", "sampled", "odd_even")]
+    found = gathered(tmp_path, *runs)
+    (row,) = summary("sorting", lines_of("sorting", found.records))
+    assert row.paper == ["sampled quicksort, strict error: around 40 %"]
+    assert (len(row.ours), len(row.baselines)) == (2, 1)
+
+
 def test_a_sort_is_shown_level_by_level(tmp_path: Path) -> None:
     save_keys(tmp_path / "s.npz", places=2)
     found = gathered(tmp_path, sorting(wiring="s.npz", places=2))
@@ -121,6 +130,30 @@ def test_a_sort_is_shown_level_by_level(tmp_path: Path) -> None:
     halves = unpacked(strip["halves"]) / 255
     with np.load(tmp_path / "s.npz") as file:
         np.testing.assert_allclose(halves, file["halves"], atol=0.003)
+
+
+def test_both_presets_of_each_task_are_shown_before_others(tmp_path: Path) -> None:
+    """Six in all, of runs that left a file."""
+    save_keys(tmp_path / "s.npz")
+    runs = [
+        sorting(method=method, size=size, preset=preset, loss=loss, wiring="s.npz")
+        | {"key": f"{size}{method}{preset}"}
+        for size in (4, 8, 16)
+        for method, preset, loss in (
+            ("likelihood", "ours", "order"),
+            ("exact", "ours", "permutation"),
+            ("sampled", "paper", "steps"),
+        )
+    ]
+    runs.append(sorting(method="likelihood", size=32, loss="order") | {"key": "no file"})
+    found = gathered(tmp_path, *runs)
+    names = [strip["name"] for strip in strips(lines_of("sorting", found.records), [])]
+    assert len(names) == 6
+    for size, (ours, paper) in zip(
+        (4, 8, 16), zip(names[::2], names[1::2], strict=True), strict=True
+    ):
+        assert ours.startswith(f"sort {size} numbers of 1 digit, small digits: likelihood")
+        assert "paper's settings" in paper
 
 
 def test_keys_without_a_sort_are_shown_alone(tmp_path: Path) -> None:

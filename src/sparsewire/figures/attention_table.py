@@ -3,8 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sparsewire.figures.cells import NONE, duration, pace, percent, step_time, steps_of, table_of
-from sparsewire.figures.pages import VALIDATION_BEGIN, VALIDATION_END, fill
+from sparsewire.figures.cells import NONE, duration, percent, step_time, steps_of, table_of
+from sparsewire.figures.pages import (
+    SPEED_BEGIN,
+    SPEED_END,
+    VALIDATION_BEGIN,
+    VALIDATION_END,
+    fill,
+    fill_marked,
+)
 from sparsewire.figures.series import Group, Record
 from sparsewire.figures.settings import (
     PRESET_ARGUMENTS,
@@ -15,9 +22,7 @@ from sparsewire.figures.settings import (
     seeds,
     settings,
 )
-
-SPEED_BEGIN = "<!-- speed table: begin -->"
-SPEED_END = "<!-- speed table: end -->"
+from sparsewire.figures.speeds import speed_cells
 
 # Percent, by the number of glimpses and their size, on canvases of 100 × 100.
 PAPER = {(1, 32): "0.85 %", (8, 12): "1.01 %"}
@@ -77,26 +82,18 @@ def validation_table(records: Sequence[Record]) -> str:
 def speed_table(records: Sequence[Record]) -> str:
     """Return the times of a step with the paper's settings, beside the plain network's."""
     found = [g for g in _of(records, "validation") if g.setting["preset"] == "paper"]
-    paces = [pace(finished(group)) for group in found]
-    plain = [p for g, p in zip(found, paces, strict=True) if g.setting["model"] == "convnet"]
-    rows = [
-        (name, seeds(group), f"{ms:.3g}", f"{ms / plain[0]:.2f} ×" if plain else NONE)
-        for group, name, ms in zip(found, names(found), paces, strict=True)
-    ]
+    cells = speed_cells(found, lambda setting: setting["model"] == "convnet")
+    rows = [(name, *row) for name, row in zip(names(found), cells, strict=True)]
     return table_of(_SPEED_HEAD, rows)
 
 
 def fill_attention(page: str, records: Sequence[Record]) -> str:
     """Return a page with the table of results, and with the others if it has marks for them."""
-    page = fill(page, attention_table(records))
-    more = {
-        (VALIDATION_BEGIN, VALIDATION_END): validation_table,
-        (SPEED_BEGIN, SPEED_END): speed_table,
+    tables = {
+        (VALIDATION_BEGIN, VALIDATION_END): validation_table(records),
+        (SPEED_BEGIN, SPEED_END): speed_table(records),
     }
-    for marks, table in more.items():
-        if any(mark in page for mark in marks):
-            page = fill(page, table(records), *marks)
-    return page
+    return fill_marked(fill(page, attention_table(records)), tables)
 
 
 def _of(records: Sequence[Record], split: str) -> list[Group]:

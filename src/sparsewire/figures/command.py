@@ -177,8 +177,8 @@ def _keys_to_draw(runs: Sequence[Record], home: Path) -> dict[str, Path]:
         task = _task_words(setting["places"], setting["data"])
         name = f"sorting-{setting['size']}x{task}"
         name += "-paper" if setting["preset"] == "paper" else ""
-        # What is published before what was tried, ours before peers, and what was run last.
-        worth = _has(run, split="test"), -rank(setting), run.get("date", "")
+        # What is published before what was tried, ours before peers, the longest, the last.
+        worth = _has(run, split="test"), -rank(setting), setting["steps"], run.get("date", "")
         if name not in chosen or worth >= chosen[name][0]:
             chosen[name] = worth, home / run["wiring"]
     return {name: file for name, (_, file) in chosen.items()}

@@ -25,13 +25,20 @@ _FIRST = ("canvas", "data", "glimpses", "size", "head", "settle", "floor", "stra
 _FIRST += ("steps", "batch", "precision")
 # What is to be done, with what, and how much of it: a preset fills in the rest.
 _GIVEN = ("model", "preset", "glimpses", "size", "data", "canvas", "reduce", "split", "batch")
-_SHARED = {field.name for field in dataclasses.fields(Experiment)} - {"lr"}
-PRESET_ARGUMENTS = tuple(
-    field.name
-    for field in dataclasses.fields(Attention)
-    if field.name not in Attention.bookkeeping.union(_GIVEN, _SHARED)
-)
 _EARLIER = "earlier version"
+
+
+def preset_arguments(kind: type[Experiment], given: Collection[str]) -> tuple[str, ...]:
+    """Return the arguments that a preset of an experiment fills in: all but those that are given.
+
+    What every experiment has is left out too, except for the learning rate.
+    """
+    shared = {field.name for field in dataclasses.fields(Experiment)} - {"lr"}
+    every = (field.name for field in dataclasses.fields(kind))
+    return tuple(name for name in every if name not in kind.bookkeeping.union(given, shared))
+
+
+PRESET_ARGUMENTS = preset_arguments(Attention, _GIVEN)
 
 
 def settings(records: Iterable[Record]) -> list[Group]:
@@ -88,18 +95,34 @@ def names(every: Sequence[Group], told: Collection[str] = ()) -> list[str]:
 
 
 def departures(setting: dict[str, Any]) -> dict[str, Any]:
-    """Return what was given to a setting beside its preset, in the order of the arguments.
+    """Return what was given to a setting beside its preset, in the order of the arguments."""
+    return beside_preset(Attention, setting, _GIVEN, PRESET_ARGUMENTS)
+
+
+def beside_preset(
+    kind: Callable[..., Experiment],
+    setting: dict[str, Any],
+    given: Iterable[str],
+    asked: Iterable[str],
+) -> dict[str, Any]:
+    """Return which of the arguments asked for a preset alone would not make.
 
     What follows from other arguments is left out, and what a record does not tell. Of a preset that
     is not known nothing is returned.
+
+    Args:
+        kind: The experiment.
+        setting: The arguments of a run.
+        given: Names of arguments that are no matter of the preset.
+        asked: Names of those that are.
     """
-    given = {name: setting[name] for name in _GIVEN if name in setting}
-    asked = {name: setting[name] for name in PRESET_ARGUMENTS if name in setting}
+    known = {name: setting[name] for name in given if name in setting}
+    wanted = {name: setting[name] for name in asked if name in setting}
 
     def different(**more: Any) -> dict[str, Any]:
         """What of the setting is not so with these arguments."""
-        filled = Attention(**given, **more).resolved()
-        return {name: value for name, value in asked.items() if getattr(filled, name) != value}
+        filled = kind(**known, **more).resolved()
+        return {name: value for name, value in wanted.items() if getattr(filled, name) != value}
 
     try:
         found = different()

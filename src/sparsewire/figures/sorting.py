@@ -2,9 +2,9 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import rc_context
@@ -12,11 +12,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from sparsewire.experiments.sorting import Sorting
 from sparsewire.figures.save import STYLE, blank, save
 from sparsewire.figures.scales import scale_along, scale_percent
 from sparsewire.figures.series import Group, Record, Series, average, final_error
 from sparsewire.figures.settings import finished, seeds
-from sparsewire.figures.sorting_settings import papers, rank, sorting_names, sorting_settings
+from sparsewire.figures.sorting_settings import (
+    SORTING_ARGUMENTS,
+    papers,
+    rank,
+    sorting_departures,
+    sorting_names,
+    sorting_settings,
+    sorting_words,
+)
 
 # Okabe and Ito's colours and a grey; each method has a marker of its own as well.
 _LOOKS = (
@@ -35,9 +44,19 @@ _FILLS = ("full", "none", "left", "top", "right", "bottom")
 _TIES, _STRICT = "-", (0, (1.2, 1.2))
 _PAPERS_LOOK: dict[str, Any] = {"color": "#666666", "linewidth": 1.0, "linestyle": (0, (6, 3))}
 _MOST_LINES = 10  # of a panel
+_MOST_PAIRS = 4  # settings of a panel up to which both errors can be told apart
 _MARKS = 8  # bars and markers on a line
 _COLUMN_LETTERS = 48  # of names that stand side by side
 _TICKS = {1: 9, 2: 5, 3: 4}  # numbers along the axis, by the panels beside each other
+
+
+class Panel(NamedTuple):
+    """What is drawn on one pair of axes."""
+
+    title: str
+    size: int
+    groups: dict[str, Group]
+    """By their names."""
 
 
 def draw_sorting_errors(records: Sequence[Record], path: Path) -> Path:
@@ -45,9 +64,11 @@ def draw_sorting_errors(records: Sequence[Record], path: Path) -> Path:
 
     A panel for each number of things to sort, and in it two lines for each setting, the means over
     its seeds, with bars of one standard deviation: whole where equal numbers may stand in any
-    order, dotted for the paper's error, which wants them as they came. Runs that diverged are
-    counted above the legend and left out of the mean. Of many settings the ten with the lowest
-    final error are drawn in each panel.
+    order, dotted for the paper's error, which wants them as they came; of more than four settings
+    the whole ones only. Where settings were run again with fewer steps, all runs of that length
+    have a panel of their own, since the learning rate falls with the share of steps that are done.
+    Runs that diverged are counted above the legend and left out of the mean. Of many settings ten
+    are drawn in each panel: presets as they are, and what has the lowest final error.
 
     Args:
         records: A dictionary for each run of the sorting experiment, on numbers of one length.
@@ -68,28 +89,24 @@ def sorting_figure(records: Sequence[Record]) -> Figure:
             "records must hold runs of the sorting experiment that did not diverge, with errors "
             f"on their curves; got {len(records)} records, none of these"
         )
-    sizes = sorted({group.setting["size"] for group in found})
-    panels = {size: _best([g for g in found if g.setting["size"] == size]) for size in sizes}
-    named = {
-        size: dict(zip(sorting_names(groups, ("size",)), groups, strict=True))
-        for size, groups in panels.items()
-    }
-    looks = _looks(named.values())
-    columns = {1: 1, 2: 2, 4: 2}.get(len(sizes), 3)
-    down = math.ceil(len(sizes) / columns)
+    shared = _shared(found)
+    panels = _panels(found, shared)
+    looks = _looks(panel.groups for panel in panels)
+    columns = {1: 1, 2: 2, 4: 2}.get(len(panels), 3)
+    down = math.ceil(len(panels) / columns)
     across = 2 if max(map(len, looks)) <= _COLUMN_LETTERS else 1
     entries = math.ceil((len(looks) + 3) / across)
     figure = blank(8.0, (3.6 if down == 1 else 2.9 * down) + 0.2 * entries)
     grid = figure.add_gridspec(down, columns)
-    for place, (size, groups) in enumerate(named.items()):
+    for place, panel in enumerate(panels):
         axis = figure.add_subplot(grid[place])
-        _draw_panel(axis, groups, looks, _TICKS[columns])
-        axis.set_title(_title(groups, size))
+        _draw_panel(axis, panel.groups, looks, _TICKS[columns])
+        axis.set_title(panel.title)
         if place % columns == 0:
             axis.set_ylabel(_what(found))
-        if place + columns >= len(sizes):
+        if place + columns >= len(panels):
             axis.set_xlabel("iterations of training")
-    _draw_legend(figure, looks, named, across, _notes(named, len(found)))
+    _draw_legend(figure, looks, panels, across, _notes(panels, len(found), shared))
     return figure
 
 
@@ -105,13 +122,51 @@ def _has_curve(group: Group) -> bool:
     return bool(average(group._replace(runs=runs)).steps)
 
 
+def _panels(found: Sequence[Group], told: Collection[str]) -> list[Panel]:
+    """The settings of each number of things; shorter runs of the same settings by themselves."""
+    panels = []
+    for size in sorted({group.setting["size"] for group in found}):
+        here = [group for group in found if group.setting["size"] == size]
+        again = _lengths_again(here)
+        for length in (None, *sorted(again, reverse=True)):
+            steps = {length} if length else {g.setting["steps"] for g in here} - again
+            best = _best([group for group in here if group.setting["steps"] in steps])
+            named = dict(zip(sorting_names(best, ("size", *told)), best, strict=True))
+            words = f",\n{length:,} steps" if length else ""
+            panels.append(Panel(_title(named, size) + words, size, named))
+    return panels
+
+
+def _lengths_again(here: Sequence[Group]) -> set[int]:
+    """Numbers of steps with which settings were run that were run with more steps too."""
+    lengths: dict[str, set[int]] = {}
+    same = Sorting.bookkeeping | {"steps", "evaluate_every", "key"}
+    for group in here:
+        rest = {name: value for name, value in group.setting.items() if name not in same}
+        lengths.setdefault(str(sorted(rest.items())), set()).add(group.setting["steps"])
+    return {steps for every in lengths.values() for steps in every - {max(every)}}
+
+
+def _shared(found: Sequence[Group]) -> dict[str, Any]:
+    """What all of several settings were given beside their presets: no name need say it."""
+    every = [sorting_departures(group.setting) for group in found]
+    if len(found) == 1:
+        return {}
+    return {
+        name: value
+        for name, value in every[0].items()
+        if all(other.get(name) == value for other in every)
+    }
+
+
 def _best(found: Sequence[Group]) -> list[Group]:
-    """As many settings as can be told apart, still in their order."""
+    """As many settings as can be told apart, still in their order: first what is no search."""
 
-    def mean_error(group: Group) -> float:
-        return statistics.fmean(map(final_error, finished(group)))
+    def worth(group: Group) -> tuple[bool, float]:
+        searched = group.setting["preset"] == "ours" and bool(sorting_departures(group.setting))
+        return searched, statistics.fmean(map(final_error, finished(group)))
 
-    best = sorted(found, key=mean_error)[:_MOST_LINES]
+    best = sorted(found, key=worth)[:_MOST_LINES]
     return [group for group in found if group in best]
 
 
@@ -130,11 +185,11 @@ def _looks(panels: Iterable[dict[str, Group]]) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def _averages(group: Group) -> list[Series]:
-    """The error with ties in any order, and the strict one if all runs have it."""
+def _averages(group: Group, both: bool) -> list[Series]:
+    """The error with ties in any order, and the strict one if it is wanted and all runs have it."""
     runs = finished(group)
     found = [average(group._replace(runs=runs))]
-    if all("strict" in run["curve"] for run in runs):
+    if both and all("strict" in run["curve"] for run in runs):
         strict = [run | {"curve": run["curve"] | {"error": run["curve"]["strict"]}} for run in runs]
         found.append(average(group._replace(runs=strict)))
     return found
@@ -144,7 +199,8 @@ def _draw_panel(
     axis: Axes, groups: dict[str, Group], looks: dict[str, dict[str, Any]], ticks: int
 ) -> None:
     """Draw the lines of one number of things, and what the paper reports of it."""
-    every = {name: _averages(group) for name, group in groups.items()}
+    both = _has_both(groups)
+    every = {name: _averages(group, both) for name, group in groups.items()}
     least = scale_percent(axis, [series for pair in every.values() for series in pair])
     for place, (name, pair) in enumerate(every.items()):
         for series, line in zip(pair, (_TIES, _STRICT), strict=False):
@@ -158,6 +214,11 @@ def _draw_panel(
     axis.grid(True, alpha=0.25)
     for share in _papers_errors(groups):
         axis.axhline(100 * share, **_PAPERS_LOOK, zorder=1)
+
+
+def _has_both(groups: Mapping[str, Group]) -> bool:
+    """Whether the strict error has lines too, which of many settings nobody could follow."""
+    return len(groups) <= _MOST_PAIRS
 
 
 def _papers_errors(groups: Mapping[str, Group]) -> set[float]:
@@ -208,18 +269,21 @@ def _what(found: Sequence[Group]) -> str:
     return f"{split} sets not in order, %"
 
 
-def _notes(named: Mapping[int, dict[str, Group]], there: int) -> str:
-    """What bars are, what was left out and what diverged."""
-    groups = [group for panel in named.values() for group in panel.values()]
+def _notes(panels: Sequence[Panel], there: int, shared: Mapping[str, Any]) -> str:
+    """What bars are, what all share, what was left out and what diverged."""
+    groups = [group for panel in panels for group in panel.groups.values()]
     notes = []
     if any(len(finished(group)) > 1 for group in groups):
         notes.append("bars: one standard deviation over seeds")
+    if shared:
+        told = [name for name in SORTING_ARGUMENTS if name not in shared]
+        notes.append(f"all: {', '.join(sorting_words(groups[0].setting, told))}")
     if len(groups) < there:
         notes.append(f"the best {len(groups)} of {there} settings")
     notes += [
-        f"n = {size}, {name}: {seeds(group)}"
-        for size, panel in named.items()
-        for name, group in panel.items()
+        f"n = {panel.size}, {name}: {seeds(group)}"
+        for panel in panels
+        for name, group in panel.groups.items()
         if len(finished(group)) < len(group.runs)
     ]
     return "\n".join(notes)
@@ -228,18 +292,20 @@ def _notes(named: Mapping[int, dict[str, Group]], there: int) -> str:
 def _draw_legend(
     figure: Figure,
     looks: dict[str, dict[str, Any]],
-    named: Mapping[int, dict[str, Group]],
+    panels: Sequence[Panel],
     columns: int,
     title: str,
 ) -> None:
     """Draw the names of all lines, and what whole, dotted and dashed ones are."""
-    kinds = {"equal numbers in any order": _TIES, "strict: equal ones as they came": _STRICT}
+    kinds: dict[str, Any] = {"equal numbers in any order": _TIES}
+    if any(_has_both(panel.groups) for panel in panels):
+        kinds["strict: equal ones as they came"] = _STRICT
     handles = [Line2D([], [], label=name, **look) for name, look in looks.items()]
     handles += [
         Line2D([], [], label=name, linestyle=line, color="#555555", linewidth=1.5)
         for name, line in kinds.items()
     ]
-    if any(map(_papers_errors, named.values())):
+    if any(_papers_errors(panel.groups) for panel in panels):
         handles.append(Line2D([], [], label="about what the paper reports", **_PAPERS_LOOK))
     place = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.2}
     figure.legend(handles=handles, title=title or None, frameon=False, **place)

@@ -3,9 +3,15 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sparsewire.experiments.sorting import PRESETS, Sorting
+from sparsewire.experiments.sorting import Sorting
 from sparsewire.figures.series import Group, Record
-from sparsewire.figures.settings import grouped, plain_value, tell_apart
+from sparsewire.figures.settings import (
+    beside_preset,
+    grouped,
+    plain_value,
+    preset_arguments,
+    tell_apart,
+)
 
 # In the order of tables and legends: ours, the paper's, peers.
 METHODS = {
@@ -20,10 +26,13 @@ METHODS = {
 }
 # What the paper says of its error, and where a line would be, by the numbers in a set.
 PAPER = {4: ("below 10 %", 0.1), 8: ("about 10 %", 0.1), 16: ("around 40 %", 0.4)}
-_QUICKSORTS = ("likelihood", "exact", "sampled")
+QUICKSORTS = ("likelihood", "exact", "sampled")
+# What is to be done, and by which method and loss: a preset fills in the rest.
+_GIVEN = ("size", "places", "method", "loss", "preset", "data", "split")
+SORTING_ARGUMENTS = preset_arguments(Sorting, _GIVEN)
 # What is looked at first, if two settings would have the same name.
 _FIRST = ("size", "places", "data", "split", "loss", "network", "samples", "temperature", "jitter")
-_FIRST += ("dropout", "decay", "lr", "cosine", "steps", "batch", "precision")
+_FIRST += ("bend", "tanh", "dropout", "decay", "lr", "cosine", "steps", "batch", "precision")
 
 
 def sorting_settings(records: Iterable[Record]) -> list[Group]:
@@ -56,29 +65,44 @@ def sorting_names(every: Sequence[Group], told: Collection[str] = ()) -> list[st
     return tell_apart(every, plain, _FIRST, silent, told, _say)
 
 
+def sorting_departures(setting: dict[str, Any]) -> dict[str, Any]:
+    """Return what was given to a setting beside its preset, in the order of the arguments.
+
+    What follows from method, loss, number of things or data is left out.
+    """
+    return beside_preset(Sorting, setting, _GIVEN, SORTING_ARGUMENTS)
+
+
+def sorting_words(setting: dict[str, Any], told: Collection[str] = ()) -> list[str]:
+    """Return in words what was given to a setting beside its preset, but for what is told."""
+    found = sorting_departures(setting)
+    return [_say(name, value) for name, value in found.items() if name not in told]
+
+
 def papers(setting: dict[str, Any]) -> tuple[str, float] | None:
     """Return what the paper reports of a setting's task, unless its method is a peer's."""
     task = setting["places"], setting["data"], setting.get("network", "paper")
-    if task != (3, "mnist", "paper") or setting["method"] not in _QUICKSORTS:
+    if task != (3, "mnist", "paper") or setting["method"] not in QUICKSORTS:
         return None
     return PAPER.get(setting["size"])
 
 
 def _order(setting: dict[str, Any]) -> tuple[Any, ...]:
+    """Tasks, methods, the presets as they are, what differs from them; the longest runs first."""
     task = setting["data"] != "mnist", setting["places"], setting["size"]
     method = rank(setting), setting["method"], str(setting["loss"])
-    return *task, *method, setting["preset"] != "ours", setting["key"]
+    differs = [
+        (SORTING_ARGUMENTS.index(name), float(value) if isinstance(value, int | float) else 0.0)
+        for name, value in sorting_departures(setting).items()
+    ]
+    return *task, *method, setting["preset"] != "ours", differs, -setting["steps"], setting["key"]
 
 
 def _plain_name(setting: dict[str, Any], told: Collection[str]) -> str:
     words = [method_name(setting)]
     if setting["preset"] == "paper" and "preset" not in told:
         words.append("paper's settings")
-    for name, value in PRESETS.get(setting["preset"], {}).items():
-        said = name in ("method", "loss") or name in told
-        if not said and name in setting and setting[name] != value:
-            words.append(_say(name, setting[name]))
-    return ", ".join(words)
+    return ", ".join([*words, *sorting_words(setting, told)])
 
 
 def _say(name: str, value: Any) -> str:
@@ -90,4 +114,6 @@ def _say(name: str, value: Any) -> str:
         return f"{value} {name}"
     if name in ("data", "split"):
         return str(value)
+    if isinstance(value, bool):
+        return f"{'with' if value else 'without'} {name.replace('_', ' ')}"
     return f"{name.replace('_', ' ')} {plain_value(value)}"

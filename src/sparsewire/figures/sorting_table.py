@@ -1,14 +1,35 @@
-"""Records → the tables of the sorting experiment: results, and how settings were found."""
+"""Records → the tables of the sorting experiment: results, a protocol, a search, and speed."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from sparsewire.figures.cells import NONE, duration, percent, step_time, steps_of, table_of
-from sparsewire.figures.pages import VALIDATION_BEGIN, VALIDATION_END, fill
+from sparsewire.figures.pages import (
+    PROTOCOL_BEGIN,
+    PROTOCOL_END,
+    SPEED_BEGIN,
+    SPEED_END,
+    VALIDATION_BEGIN,
+    VALIDATION_END,
+    fill,
+    fill_marked,
+)
 from sparsewire.figures.series import Group, Record
-from sparsewire.figures.settings import finished, plain_value, seeds
-from sparsewire.figures.sorting_settings import papers, sorting_names, sorting_settings
+from sparsewire.figures.settings import finished, seeds
+from sparsewire.figures.sorting_settings import (
+    SORTING_ARGUMENTS,
+    papers,
+    sorting_names,
+    sorting_settings,
+    sorting_words,
+)
+from sparsewire.figures.speeds import speed_cells
 
+# The four-digit protocol: what it has that our preset has not.
+_PROTOCOL = {"lr": 10**-3.5, "jitter": 0.0, "cosine": False}
+# In fewer steps nothing is learned: such runs tell how long a step takes.
+_LEAST_LEARNED = 1_000
 # By their names in records.
 _ERRORS = {
     "error": "error (ties in any order), %",
@@ -25,8 +46,23 @@ _HEAD = (
     "ms per step",
     "paper's error (strict)",
 )
-_TRIED = ("lr", "temperature", "jitter", "dropout", "decay")
-_VALIDATION_HEAD = (*_TASK, *_TRIED, "steps × batch", "seeds", *_ERRORS.values())
+_PROTOCOL_HEAD = (
+    "n",
+    "method",
+    "EM, %",
+    "EW, %",
+    "training",
+    "seeds",
+    "ms per step",
+)
+_VALIDATION_HEAD = (
+    *_TASK,
+    "differs from its preset in",
+    "steps × batch",
+    "seeds",
+    *_ERRORS.values(),
+)
+_SPEED_HEAD = (*_TASK, "batch", "seeds", "ms per step", "beside the likelihood")
 
 
 def sorting_table(records: Sequence[Record]) -> str:
@@ -34,30 +70,73 @@ def sorting_table(records: Sequence[Record]) -> str:
 
     Errors are in percent, mean ± standard deviation over the seeds that did not diverge; the
     times are means over them. The paper's error stands in the rows of quicksort, on its task.
+    Runs by the four-digit protocol have a table of their own.
     """
-    found = _of(records, "test")
+    found = [group for group in _of(records, "test") if not _is_protocol(group.setting)]
     names = sorting_names(found, _TOLD)
     return table_of(_HEAD, [_row(*pair) for pair in zip(found, names, strict=True)])
 
 
+def sorting_protocol_table(records: Sequence[Record]) -> str:
+    """Return the table of the four-digit protocol, in its terms.
+
+    EM is the share of sets in order, EW that of numbers in their place; equal numbers must stand
+    as they came, for both.
+    """
+    found = [group for group in _of(records, "test") if _is_protocol(group.setting)]
+    told = ["size", "places", "data", "network", "loss", "steps", "batch"]
+    # What is the protocol's is no news, unless some have it otherwise.
+    told += [
+        name
+        for name, value in _PROTOCOL.items()
+        if all(math.isclose(group.setting.get(name, math.nan), value) for group in found)
+    ]
+    names = sorting_names(found, told)
+    rows = [_protocol_row(*pair) for pair in zip(found, names, strict=True)]
+    return table_of(_PROTOCOL_HEAD, rows)
+
+
 def sorting_validation_table(records: Sequence[Record]) -> str:
-    """Return the table of the runs that were measured on validation digits."""
-    found = _of(records, "validation")
-    names = sorting_names(found, (*_TOLD, *_TRIED))
+    """Return the table of the runs that were measured on validation digits, to choose settings."""
+    found = [group for group in _of(records, "validation") if not _is_timing(group.setting)]
+    names = sorting_names(found, (*_TOLD, *SORTING_ARGUMENTS))
     rows = [_validation_row(*pair) for pair in zip(found, names, strict=True)]
     return table_of(_VALIDATION_HEAD, rows)
 
 
+def sorting_speed_table(records: Sequence[Record]) -> str:
+    """Return the times of a step, of short runs that had their device to themselves."""
+    alone = [record for record in records if record.get("at_once", 1) == 1]
+    found = [group for group in _of(alone, "validation") if _is_timing(group.setting)]
+    names = sorting_names(found, _TOLD)
+    cells = speed_cells(found, lambda setting: setting["method"] == "likelihood")
+    rows = [
+        (*_task(group.setting, name), f"{group.setting['batch']:,}", *row)
+        for group, name, row in zip(found, names, cells, strict=True)
+    ]
+    return table_of(_SPEED_HEAD, rows)
+
+
 def fill_sorting(page: str, records: Sequence[Record]) -> str:
-    """Return a page with the table of results, and with the other if it has marks for it."""
-    page = fill(page, sorting_table(records))
-    if VALIDATION_BEGIN in page or VALIDATION_END in page:
-        page = fill(page, sorting_validation_table(records), VALIDATION_BEGIN, VALIDATION_END)
-    return page
+    """Return a page with the table of results, and with the others if it has marks for them."""
+    tables = {
+        (PROTOCOL_BEGIN, PROTOCOL_END): sorting_protocol_table(records),
+        (VALIDATION_BEGIN, VALIDATION_END): sorting_validation_table(records),
+        (SPEED_BEGIN, SPEED_END): sorting_speed_table(records),
+    }
+    return fill_marked(fill(page, sorting_table(records)), tables)
 
 
 def _of(records: Sequence[Record], split: str) -> list[Group]:
     return [group for group in sorting_settings(records) if group.setting["split"] == split]
+
+
+def _is_protocol(setting: dict[str, Any]) -> bool:
+    return (setting["places"], setting["data"], setting.get("network")) == (4, "mnist", "wide")
+
+
+def _is_timing(setting: dict[str, Any]) -> bool:
+    return setting["data"] == "mnist" and setting["steps"] < _LEAST_LEARNED
 
 
 def _row(group: Group, name: str) -> tuple[str, ...]:
@@ -65,7 +144,7 @@ def _row(group: Group, name: str) -> tuple[str, ...]:
     said = papers(setting)
     return (
         *_task(setting, name),
-        f"{steps_of(setting)}, {duration([run['seconds'] for run in runs])}",
+        _training(setting, runs),
         seeds(group),
         *_errors(runs),
         step_time(runs),
@@ -73,17 +152,39 @@ def _row(group: Group, name: str) -> tuple[str, ...]:
     )
 
 
+def _protocol_row(group: Group, name: str) -> tuple[str, ...]:
+    setting, runs = group.setting, finished(group)
+    return (
+        f"{setting['size']:,}",
+        name,
+        *(percent([_rest(run, error) for run in runs]) for error in ("strict", "elements")),
+        _training(setting, runs),
+        seeds(group),
+        step_time(runs),
+    )
+
+
 def _validation_row(group: Group, name: str) -> tuple[str, ...]:
     setting = group.setting
-    tried = (plain_value(setting.get(name)) for name in _TRIED)
+    differs = ", ".join(sorting_words(setting)) or NONE
     errors = _errors(finished(group))
-    return *_task(setting, name), *tried, steps_of(setting), seeds(group), *errors
+    return *_task(setting, name), differs, steps_of(setting), seeds(group), *errors
 
 
 def _task(setting: dict[str, Any], name: str) -> tuple[str, ...]:
     small = "" if setting["data"] == "mnist" else ", small"
     digits = f"{setting['places']}{small}"
     return f"{setting['size']:,}", digits, name, setting["loss"], setting["preset"]
+
+
+def _training(setting: dict[str, Any], runs: Sequence[Record]) -> str:
+    return f"{steps_of(setting)}, {duration([run['seconds'] for run in runs])}"
+
+
+def _rest(run: Record, name: str) -> float | None:
+    """The share that is not wrong."""
+    error = (run["final"] or {}).get(name)
+    return None if error is None else 1 - error
 
 
 def _errors(runs: Sequence[Record]) -> list[str]:

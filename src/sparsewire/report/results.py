@@ -141,8 +141,10 @@ def _reached(line: Line) -> str:
 
 
 def _of_what(line: Line) -> str:
-    """What a number of the paper is of: of glimpses, whatever the settings they were run with."""
+    """What a number of the paper is of, whatever the settings that were run here."""
     setting = line.group.setting
+    if "places" in setting:
+        return "sampled quicksort, strict error"
     return family(setting) if "glimpses" in setting else line.name
 
 

@@ -22,19 +22,27 @@ _LARGEST_SET = 32
 def strips(lines: Sequence[Line], notes: list[str]) -> list[dict[str, Any]]:
     """Return a strip for each setting that left keys; problems are added to the notes."""
     shown = []
-    for line in lines:
-        record = min(
-            (run for run in line.runs if run["file"] is not None),
-            key=lambda run: run["seed"],
-            default=None,
-        )
-        if record is None or len(shown) == _MOST_RUNS:
-            continue
+    for line in _presets_first([line for line in lines if _with_files(line)]):
+        if len(shown) == _MOST_RUNS:
+            break
+        record = min(_with_files(line), key=lambda run: run["seed"])
         kept = read_or_note(read_keys, record, notes)
         if kept is not None:
             shown.append(_strip(line, record, kept))
     # Those that can be watched level by level first.
     return sorted(shown, key=lambda strip: strip["levels"] == 0)
+
+
+def _with_files(line: Line) -> list[Record]:
+    return [run for run in line.runs if run["file"] is not None]
+
+
+def _presets_first(lines: Sequence[Line]) -> list[Line]:
+    """Of each task one line of each preset, then the others: not all can be shown."""
+    first: dict[tuple[str, Any], Line] = {}
+    for line in lines:
+        first.setdefault((line.task, line.group.setting.get("preset")), line)
+    return [*first.values(), *(line for line in lines if line not in first.values())]
 
 
 def _strip(line: Line, record: Record, kept: Keys) -> dict[str, Any]:
