@@ -71,7 +71,7 @@ class Mix(torch.autograd.Function):
             if torch.is_grad_enabled():
                 found = _differentiable_gradient(x, gaps, grad, *ctx.options)
             else:
-                found = _gradient(grad, gaps, ctx.kept, *ctx.options)
+                found = _gradient(grad, gaps, ctx.kept, ctx.needs_input_grad[0], *ctx.options)
         return (*found, None, None)
 
 
@@ -107,9 +107,10 @@ def mix(
     found = _Kept() if found is None else found
     _weigh(gaps, squash, found)
     taken = []
-    x = x.clone()
     if back:
         x, found.apart = _swap(x, found.swaps)
+    else:
+        x = x.clone()
     for level in _levels(int(x.shape[-1]), back):
         four = level.four(x)
         taken.append(now := four.clone(memory_format=torch.contiguous_format))
@@ -121,21 +122,24 @@ def mix(
 
 
 def _gradient(
-    grad: Tensor, gaps: Tensor, found: _Kept, back: bool, squash: Squash
-) -> tuple[Tensor, Tensor]:
-    """From the gradient of what is mixed to those of values and gaps."""
+    grad: Tensor, gaps: Tensor, found: _Kept, wanted: bool, back: bool, squash: Squash
+) -> tuple[Tensor | None, Tensor]:
+    """From the gradient of what is mixed to those of values, if it is wanted, and gaps."""
     grad, difference = (grad.clone(), grad) if back else _swap(grad, found.swaps)
     wishes = torch.empty_like(found.windows)
     for level in _levels(int(grad.shape[-1]), not back):
         four = level.four(grad)
         wish = level.of(wishes).copy_(four)
         four.copy_((_forth if back else _back)(wish, level.of(found.matrices)))
-    if back:
+    if back and wanted:
         grad, difference = _swap(grad, found.swaps)
+    elif back:  # the numbers of places, for which no one asks
+        difference = grad[:, 1::2] - grad[:, ::2]
     # To go back is to apply the transpose: what came in and the wish change roles.
     places, elements = (found.windows, wishes) if back else (wishes, found.windows)
     slopes = places.unsqueeze(1) * elements if wishes.numel() else found.matrices
-    return grad, _gaps_gradient(gaps, slopes, -difference * found.apart, found, squash)
+    to_gaps = _gaps_gradient(gaps, slopes, -difference * found.apart, found, squash)
+    return grad if wanted else None, to_gaps
 
 
 def _gaps_gradient(

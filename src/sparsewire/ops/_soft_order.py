@@ -100,7 +100,10 @@ class SoftOrder:
 
     def scattered(self, inorder: Tensor) -> Tensor:
         """Bring what stands in order to where the elements were."""
-        return torch.empty_like(inorder).scatter(-1, self.index, inorder)
+        empty = torch.empty_like(inorder)
+        # In place saves a copy; `vmap` has no rule for it.
+        scatter = empty.scatter_ if self.eager else empty.scatter
+        return scatter(-1, self.index, inorder)
 
     def _mixed_numbers(self, values: Tensor, back: bool) -> Tensor:
         if self.sure:
@@ -111,7 +114,8 @@ class SoftOrder:
         values = F.pad(values, (0, self.full - n)) if self.full > n else values
         rows, gaps = values.reshape(-1, self.full), self.gaps.reshape(-1, self.full - 1)
         mixed: Tensor = Mix.apply(rows, gaps, back, self.squash)  # pyright: ignore
-        return mixed.view(values.shape)[..., :n]
+        mixed = mixed.view(values.shape)
+        return mixed[..., :n] if self.full > n else mixed
 
     def _has_kernel(self, values: Tensor) -> bool:
         if self.reach != 2 or self.squash == "cauchy" or not values.numel():

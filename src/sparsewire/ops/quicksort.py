@@ -275,9 +275,13 @@ def _last(x: Tensor, dim: int) -> Tensor:
     check_floating("x", x)
     if not -max(1, x.dim()) <= dim < max(1, x.dim()):
         raise IndexError(f"dim must be a dimension of x, {tuple(x.shape)}; got {dim}")
-    return x.movedim(dim, -1) if x.dim() else x.unsqueeze(0)
+    if not x.dim():
+        return x.unsqueeze(0)
+    return x if dim in (-1, x.dim() - 1) else x.movedim(dim, -1)
 
 
 def _back(moved: Tensor, x: Tensor, dim: int) -> Tensor:
     """Bring the sorted dimension back to where it was in x."""
-    return moved.movedim(-1, dim) if x.dim() else moved.squeeze(0)
+    if not x.dim():
+        return moved.squeeze(0)
+    return moved if dim in (-1, x.dim() - 1) else moved.movedim(-1, dim)
