@@ -1,0 +1,98 @@
+"""Compile kernels for a GPU where there is none; print the shared memory that each needs, as JSON.
+
+The interpreter finds what is computed wrongly, and not what a compiler refuses or what fits into no
+GPU. Run in a process of its own, without the interpreter.
+"""
+
+import json
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from sparsewire.ops._triton import images, likelihood, mixing, narrow_conv, norm_pool
+
+TARGET = GPUTarget("cuda", 90, 32)
+NUMBER, FLOAT, HALF, BYTE = "i32", "*fp32", "*bf16", "*u8"
+
+
+def shared_memory(kernel: Any, kinds: dict[str, str], stages: int = 3, **constants: Any) -> int:
+    """Compile a kernel; arguments that are neither named nor constant are numbers."""
+    names = kernel.arg_names
+    kinds = {n: kinds.get(n, NUMBER) for n in names if n not in constants}
+    signature = {n: kinds.get(n, "constexpr") for n in names}
+    values = {(names.index(n),): value for n, value in constants.items()}
+    aligned: Any = [["tt.divisibility", 16]]
+    attributes = {(names.index(n),): aligned for n, kind in kinds.items() if kind.startswith("*")}
+    source = ASTSource(kernel, signature, values, attributes)
+    compiled = triton.compile(source, TARGET, {"num_stages": stages})
+    return int(compiled.metadata.shared)
+
+
+def all_of(kind: str, *names: str) -> dict[str, str]:
+    return dict.fromkeys(names, kind)
+
+
+def convolutions(kind: str, exact: bool) -> dict[str, int]:
+    """Of the key networks: 3 × 3 on 28 × 28 pixels, and 5 × 5 on 28 × 112."""
+    found = {}
+    sums = all_of(FLOAT, "sums", "added", "bias")
+    tensors = all_of(kind, "x", "table", "y", "grad", "kept") | sums
+    options = {"CHANNELS": 16, "RUN": 64, "WIDE": 16, "RELU": True, "EXACT": exact}
+    options |= {"HEIGHT": 28, "WIDTH": 28, "PIXELS": narrow_conv._PIXELS}
+    found["narrow"] = shared_memory(narrow_conv._convolve, tensors, BIAS=True, **options)
+    found["narrow, back"] = shared_memory(
+        narrow_conv._convolve_backward, tensors, narrow_conv._STAGES, **options
+    )
+    for side, padding, width in ((3, 1, 28), (5, 0, 112)):
+        grown = 2 * padding - side + 1
+        options = {"HEIGHT": 28, "WIDTH": width, "ROWS": 28 + grown, "COLS": width + grown}
+        options |= {"CHANNELS": 1, "SIDE": side, "PADDING": padding, "WIDE": 32, "TAPS": 32}
+        options |= {"PIXELS": images._PIXELS, "RELU": True, "EXACT": exact}
+        thin = tensors | {"x": FLOAT}
+        found[f"thin {side}"] = shared_memory(images._convolve, thin, **options)
+        found[f"thin {side}, back"] = shared_memory(images._convolve_backward, thin, 1, **options)
+    return found
+
+
+def pools(kind: str) -> dict[str, int]:
+    found = {}
+    tensors = all_of(kind, "x", "y", "kept", "grad", "dx") | {"which": BYTE}
+    tensors |= all_of(FLOAT, "sums", "factor", "added", "mean", "slope", "table", "bias")
+    for wide in (16, 64, 128):
+        tile = images.tile_of(wide)
+        for name in ("_sum_squares", "_sum_products"):
+            found[f"{name} {wide}"] = shared_memory(getattr(norm_pool, name), tensors, **tile)
+        for name in ("_largest", "_largest_backward"):
+            kernel = getattr(norm_pool, name)
+            found[f"{name} {wide}"] = shared_memory(kernel, tensors, SIZE=2, **tile)
+    return found
+
+
+def sorts() -> dict[str, int]:
+    found = {}
+    tensors = all_of(FLOAT, "values", "gaps", "out", "elements", "places", "found", "to_gaps")
+    for squash in (mixing.STUDENT, mixing.LOGISTIC):
+        for back in (False, True):
+            found[f"mix {squash} {back}"] = shared_memory(
+                mixing._mix, tensors, BACK=back, SQUASH=squash, ROWS=2, WIDE=256
+            )
+        found[f"weigh {squash}"] = shared_memory(
+            mixing._weigh, tensors, SQUASH=squash, ROWS=16, WIDE=32
+        )
+    found["gather"] = shared_memory(mixing._gather, tensors, GAPS=512)
+    tensors = all_of(FLOAT, "keys", "losses", "slopes", "room") | {"groups": "*i32", "bend": "fp32"}
+    for bent in (False, True):
+        found[f"cut {bent}"] = shared_memory(
+            likelihood._cut, tensors, BENT=bent, LANES=16, WIDTH=128
+        )
+    return found
+
+
+if __name__ == "__main__":
+    every = sorts()
+    for kind, exact in ((HALF, False), (FLOAT, True)):
+        more = convolutions(kind, exact) | pools(kind)
+        every |= {f"{name}, {kind}": size for name, size in more.items()}
+    print(json.dumps(every))
