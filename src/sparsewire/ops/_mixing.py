@@ -18,6 +18,7 @@ here: gradients are written out, and the arrays have the cuts last.
 The reference is the product of matrices in `sparsewire.ops._soft_order`.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -60,7 +61,7 @@ class Mix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, gaps: Tensor, back: bool, squash: Squash) -> Tensor:
         ctx.save_for_backward(x, gaps)
-        ctx.options, ctx.kept = (back, squash), _Kept()
+        ctx.options, ctx.kept = (back, squash), Kept()
         with without_autocast(x):
             return mix(x, gaps, back, squash, ctx.kept)
 
@@ -69,13 +70,13 @@ class Mix(torch.autograd.Function):
         (grad,), (x, gaps) = grads, ctx.saved_tensors
         with without_autocast(x):
             if torch.is_grad_enabled():
-                found = _differentiable_gradient(x, gaps, grad, *ctx.options)
+                found = differentiable_gradient(mix, x, gaps, grad, *ctx.options)
             else:
                 found = _gradient(grad, gaps, ctx.kept, ctx.needs_input_grad[0], *ctx.options)
         return (*found, None, None)
 
 
-class _Kept:
+class Kept:
     """What a gradient needs of a pass."""
 
     distances: Tensor  # from the pivot, see _split: (b, 3 · cuts + pairs)
@@ -93,7 +94,7 @@ def mix(
     gaps: Float[Tensor, "b g"],
     back: bool,
     squash: Squash,
-    found: _Kept | None = None,
+    found: Kept | None = None,
 ) -> Float[Tensor, "b n"]:
     """Mix sorted numbers by all cuts, or by their transposes in the other order.
 
@@ -104,14 +105,14 @@ def mix(
         squash: As in `log_odds`.
         found: Takes what a gradient needs.
     """
-    found = _Kept() if found is None else found
-    _weigh(gaps, squash, found)
+    found = Kept() if found is None else found
+    weigh(gaps, squash, found)
     taken = []
     if back:
         x, found.apart = _swap(x, found.swaps)
     else:
         x = x.clone()
-    for level in _levels(int(x.shape[-1]), back):
+    for level in levels_of(int(x.shape[-1]), back):
         four = level.four(x)
         taken.append(now := four.clone(memory_format=torch.contiguous_format))
         four.copy_((_back if back else _forth)(now, level.of(found.matrices)))
@@ -122,12 +123,12 @@ def mix(
 
 
 def _gradient(
-    grad: Tensor, gaps: Tensor, found: _Kept, wanted: bool, back: bool, squash: Squash
+    grad: Tensor, gaps: Tensor, found: Kept, wanted: bool, back: bool, squash: Squash
 ) -> tuple[Tensor | None, Tensor]:
     """From the gradient of what is mixed to those of values, if it is wanted, and gaps."""
     grad, difference = (grad.clone(), grad) if back else _swap(grad, found.swaps)
     wishes = torch.empty_like(found.windows)
-    for level in _levels(int(grad.shape[-1]), not back):
+    for level in levels_of(int(grad.shape[-1]), not back):
         four = level.four(grad)
         wish = level.of(wishes).copy_(four)
         four.copy_((_forth if back else _back)(wish, level.of(found.matrices)))
@@ -138,12 +139,12 @@ def _gradient(
     # To go back is to apply the transpose: what came in and the wish change roles.
     places, elements = (found.windows, wishes) if back else (wishes, found.windows)
     slopes = places.unsqueeze(1) * elements if wishes.numel() else found.matrices
-    to_gaps = _gaps_gradient(gaps, slopes, -difference * found.apart, found, squash)
+    to_gaps = gaps_gradient(gaps, slopes, -difference * found.apart, found, squash)
     return grad if wanted else None, to_gaps
 
 
-def _gaps_gradient(
-    gaps: Tensor, slopes: Tensor, to_swaps: Tensor, found: _Kept, squash: Squash
+def gaps_gradient(
+    gaps: Tensor, slopes: Tensor, to_swaps: Tensor, found: Kept, squash: Squash
 ) -> Tensor:
     """From the gradients of what pairs and cuts are mixed by to that of the gaps."""
     moves, _, index = _constants(gaps)
@@ -168,18 +169,24 @@ def _gaps_gradient(
     return torch.zeros_like(gaps).index_add_(-1, index, parts)
 
 
-def _differentiable_gradient(
-    x: Tensor, gaps: Tensor, grad: Tensor, back: bool, squash: Squash
+def differentiable_gradient(
+    function: Callable[..., Tensor],
+    x: Tensor,
+    gaps: Tensor,
+    grad: Tensor,
+    back: bool,
+    squash: Squash,
 ) -> tuple[Tensor | None, ...]:
+    """The gradient of `mix`, or of what has its arguments, by autograd."""
     # Gaps may hang on the values themselves: views tell one way from the other.
     x, gaps = inputs = [t.view_as(t) for t in (x, gaps)]
     wanted = [t for t in inputs if t.requires_grad]
     options = {"create_graph": True, "materialize_grads": True}
-    found = iter(torch.autograd.grad(mix(x, gaps, back, squash), wanted, grad, **options))
+    found = iter(torch.autograd.grad(function(x, gaps, back, squash), wanted, grad, **options))
     return tuple(next(found) if t.requires_grad else None for t in inputs)
 
 
-def _weigh(gaps: Tensor, squash: Squash, found: _Kept) -> None:
+def weigh(gaps: Tensor, squash: Squash, found: Kept) -> None:
     """Compute what pairs and cuts are mixed by."""
     moves, still, index = _constants(gaps)
     before, inner, behind, pair = _split(gaps.index_select(-1, index))
@@ -230,7 +237,7 @@ def _make_constants(
 _kept_constants = kept(_make_constants)
 
 
-class _Level(NamedTuple):
+class Level(NamedTuple):
     """Cuts that are made together: of buckets of four, or of all larger ones."""
 
     start: int  # of the first four
@@ -246,10 +253,10 @@ class _Level(NamedTuple):
         return cuts.narrow(-1, self.first, self.number)
 
 
-def _levels(full: int, back: bool) -> list[_Level]:
+def levels_of(full: int, back: bool) -> list[Level]:
     """In the order they are cut, without pairs."""
     fours = full // 4
-    levels = [_Level(0, 0, fours), _Level(2, fours, fours - 1)]
+    levels = [Level(0, 0, fours), Level(2, fours, fours - 1)]
     return [level for level in (levels if back else levels[::-1]) if level.number > 0]
 
 

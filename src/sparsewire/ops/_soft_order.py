@@ -1,8 +1,8 @@
 """Keys in order, and how values are mixed by the doubt about it: behind `sparsewire.ops.quicksort`.
 
 The specification are the matrices of each level of cuts, applied one after the other. With a reach
-of two, plain numbers on the CPU go through `sparsewire.ops._mixing`, and everything on a GPU
-through kernels, which compute the same for all levels at once.
+of two, numbers on the CPU go through `sparsewire.ops._mixing`, other things with finite keys go
+through `_mixing_things` beside it, and everything on a GPU through kernels; all compute the same.
 """
 
 import math
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from sparsewire.ops._checks import check_choice, check_count, check_floating, check_range
 from sparsewire.ops._engines import uses_kernels
 from sparsewire.ops._mixing import Mix
+from sparsewire.ops._mixing_things import MixThings
 from sparsewire.ops._precision import without_autocast
 from sparsewire.ops.halves import FAR, SQUASHES, Squash, half, log_odds
 
@@ -88,6 +89,11 @@ class SoftOrder:
             return self._by_kernel(values, back)
         n = values.shape[-2]
         values = F.pad(values, (0, 0, 0, self.full - n)) if self.full > n else values
+        if self.reach == 2 and self.finite and values.numel():
+            rows = values.reshape(-1, *values.shape[-2:])
+            gaps = self.gaps.to(values.dtype).reshape(-1, self.full - 1)
+            mixed: Tensor = MixThings.apply(rows, gaps, back, self.squash)  # pyright: ignore
+            return mixed.view(values.shape).narrow(-2, 0, n)
         with without_autocast(values):
             levels = _cuts(self.gaps, self.squash, self.reach)
             for cuts in reversed(levels) if back else levels:
