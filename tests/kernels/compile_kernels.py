@@ -7,9 +7,9 @@ GPU. Run in a process of its own, without the interpreter.
 import json
 from typing import Any
 
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+import triton  # pyright: ignore[reportMissingImports]
+from triton.backends.compiler import GPUTarget  # pyright: ignore[reportMissingImports]
+from triton.compiler import ASTSource  # pyright: ignore[reportMissingImports]
 
 from sparsewire.ops._triton import images, likelihood, mixing, narrow_conv, norm_pool
 
