@@ -32,7 +32,8 @@ def main() -> int:
 
         call = captured(draw) if device.type == "cuda" else draw
         ms = meter.time(call).ms
-        row = {"canvas": side, "batch": BATCH, "ms": round(ms, 5), "date": machine.now()}
+        row = {"command": "python benchmarks/clutter.py", "canvas": side, "batch": BATCH}
+        row |= {"ms": round(ms, 5), "date": machine.now()}
         row |= machine.describe(device) | {"commit": machine.commit(Path(__file__).parent)}
         append_line(path, json.dumps(row))
         print(f"{side} × {side} pixels, {BATCH} canvases: {ms:.3g} ms")
