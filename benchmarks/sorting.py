@@ -41,21 +41,21 @@ PARTS = {
     ],
     # What of our preset matters, taken back one by one.
     "choices": [
-        f"{how} --steps 5000 {SHORT}"
+        f"{how} --steps 4000 {SHORT}"
         for how in (
             "",
-            "--bend 0.0",
-            "--tanh False",
-            "--bend 0.0 --tanh False",
             "--lr 0.001",
-            "--lr 0.005",
-            "--jitter 0.0",
-            "--decay 0.01",
+            "--lr 0.004",
+            "--bend 0.0 --tanh False",
             # The peer to beat gets a search too.
             "--method odd_even",
+            "--method odd_even --lr 0.001",
             "--method odd_even --temperature 0.03",
             "--method odd_even --temperature 0.3",
-            "--method odd_even --lr 0.005",
+            "--bend 0.0",
+            "--tanh False",
+            "--jitter 0.0",
+            "--decay 0.01",
         )
     ],
     # The time of a step, one at a time.
