@@ -11,7 +11,7 @@ import triton  # pyright: ignore[reportMissingImports]
 from triton.backends.compiler import GPUTarget  # pyright: ignore[reportMissingImports]
 from triton.compiler import ASTSource  # pyright: ignore[reportMissingImports]
 
-from sparsewire.ops._triton import images, likelihood, mixing, narrow_conv, norm_pool
+from sparsewire.ops._triton import images, likelihood, mixing, narrow_conv, norm_pool, totals
 
 TARGET = GPUTarget("cuda", 90, 32)
 NUMBER, FLOAT, HALF, BYTE = "i32", "*fp32", "*bf16", "*u8"
@@ -40,11 +40,15 @@ def convolutions(kind: str, exact: bool) -> dict[str, int]:
     sums = all_of(FLOAT, "sums", "added", "bias")
     tensors = all_of(kind, "x", "table", "y", "grad", "kept") | sums
     options = {"CHANNELS": 16, "RUN": 64, "WIDE": 16, "RELU": True, "EXACT": exact}
-    options |= {"HEIGHT": 28, "WIDTH": 28, "PIXELS": narrow_conv._PIXELS}
-    found["narrow"] = shared_memory(narrow_conv._convolve, tensors, BIAS=True, **options)
-    found["narrow, back"] = shared_memory(
-        narrow_conv._convolve_backward, tensors, narrow_conv._STAGES, **options
+    options |= {"HEIGHT": 28, "WIDTH": 28}
+    stages = narrow_conv._STAGES
+    found["narrow"] = shared_memory(
+        narrow_conv._convolve, tensors, stages, BIAS=True, PIXELS=narrow_conv._PIXELS, **options
     )
+    found["narrow, back"] = shared_memory(
+        narrow_conv._convolve_backward, tensors, stages,
+        PIXELS=narrow_conv._PIXELS_BACK, **options,
+    )  # fmt: skip
     for side, padding, width in ((3, 1, 28), (5, 0, 112)):
         grown = 2 * padding - side + 1
         options = {"HEIGHT": 28, "WIDTH": width, "ROWS": 28 + grown, "COLS": width + grown}
@@ -59,7 +63,12 @@ def convolutions(kind: str, exact: bool) -> dict[str, int]:
 def pools(kind: str) -> dict[str, int]:
     found = {}
     tensors = all_of(kind, "x", "y", "kept", "grad", "dx") | {"which": BYTE}
-    tensors |= all_of(FLOAT, "sums", "factor", "added", "mean", "slope", "table", "bias")
+    tensors |= all_of(FLOAT, "sums", "factor", "added", "mean", "variance", "table", "bias")
+    tensors |= all_of(FLOAT, "scale", "shift", "means", "variances", "factors", "summands")
+    tensors |= all_of(FLOAT, "to_scale", "to_shift") | {"eps": "fp32"}
+    for name in ("_state", "_return"):
+        tile = {"ROWS": totals._ROWS, "COLS": totals._COLS}
+        found[name] = shared_memory(getattr(norm_pool, name), tensors, **tile)
     for wide in (16, 64, 128):
         tile = images.tile_of(wide)
         for name in ("_sum_squares", "_sum_products"):

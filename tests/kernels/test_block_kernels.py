@@ -84,10 +84,11 @@ def test_convolutions_without_bias_and_activation(device, calls):
 
 @pytest.mark.parametrize("pixels", [16, 32])
 @pytest.mark.parametrize("programs", [1, 2, 1000])
-def test_gradients_of_weights_are_shared_among_programs(programs, pixels, device, monkeypatch):
+def test_pixels_are_shared_among_programs(programs, pixels, device, monkeypatch):
     """Each takes several blocks of pixels, not equally many, and the last block is not full."""
-    monkeypatch.setattr(narrow_conv, "_PIXELS", pixels)
-    monkeypatch.setattr(narrow_conv, "_PROGRAMS", programs)
+    for name, number in (("_PIXELS", pixels), ("_PROGRAMS", programs)):
+        monkeypatch.setattr(narrow_conv, name, number)
+        monkeypatch.setattr(narrow_conv, f"{name}_BACK", number)
     leaves = conv_case(7, 5)
     assert_near(by_kernels(ours, leaves, device), exactly(plainly, leaves))
 

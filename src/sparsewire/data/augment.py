@@ -35,19 +35,15 @@ def jitter(
     second = torch.stack([sin * wide, cos * tall, down], dim=-1)
     # `affine_grid` makes the same by a product of matrices, which takes longer.
     rows, cols = (_centres(n, device) for n in images.shape[-2:])
-    grid = torch.stack([_plane(first, rows, cols), _plane(second, rows, cols)], dim=-1)
+    grid = images.new_empty((count, len(rows), len(cols), 2))
+    for slopes, plane in zip((first, second), grid.unbind(-1), strict=True):
+        along, down, start = slopes[:, :, None, None].unbind(1)
+        # A number for each picture that grows evenly along its columns and rows.
+        torch.add(cols * along, rows[:, None] * down + start, out=plane)
     with without_autocast(images):
-        return F.grid_sample(images, grid.to(images.dtype), align_corners=False)
+        return F.grid_sample(images, grid, align_corners=False)
 
 
 def _centres(count: int, device: torch.device) -> Float[Tensor, " n"]:
     """Where pixels are, from −1 to 1 at the edges of the picture."""
     return (torch.arange(count, device=device) * 2 + 1) / count - 1
-
-
-def _plane(
-    slopes: Float[Tensor, "b 3"], rows: Float[Tensor, " h"], cols: Float[Tensor, " w"]
-) -> Float[Tensor, "b h w"]:
-    """For each picture a number that grows evenly along its columns and rows."""
-    along, down, start = slopes[:, :, None, None].unbind(1)
-    return cols * along + (rows[:, None] * down + start)

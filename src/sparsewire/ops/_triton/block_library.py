@@ -60,10 +60,8 @@ narrow_conv = operator(
 def _norm_pool(
     x: Tensor, scale: Tensor, shift: Tensor, eps: float, size: int
 ) -> tuple[Tensor, ...]:
-    mean, variance = pooling.moments(x)
-    factor = scale * (variance + eps).rsqrt()
-    small = pooling.norm_pool(x, factor.float(), (shift - mean * factor).float(), size)
-    return (*small, mean, variance)
+    mean, variance, factor, added = pooling.statistics(x, scale, shift, eps)
+    return (*pooling.norm_pool(x, factor, added, size), mean, variance)
 
 
 def _norm_fake(
@@ -97,12 +95,10 @@ def _norm_gradient(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | Non
 
         return (*again(plain, [x, scale, shift], [grad]), None, None)
     grad = grad.contiguous(memory_format=torch.channels_last)
-    slope = (variance + ctx.eps).rsqrt()
-    sums = pooling.norm_pool_sums(grad, kept, mean, slope)
-    means = sums * (x.shape[1] / x.numel())
-    table = torch.stack([mean, slope, scale.float() * slope, *means])
-    dx = pooling.norm_pool_backward(grad, which, x, table, ctx.size)
-    return dx, sums[1].to(scale.dtype), sums[0].to(shift.dtype), None, None
+    dx, to_scale, to_shift = pooling.norm_pool_backward(
+        grad, kept, which, x, scale, mean, variance, ctx.eps, ctx.size
+    )
+    return dx, to_scale.to(scale.dtype), to_shift.to(shift.dtype), None, None
 
 
 norm_pool = operator(

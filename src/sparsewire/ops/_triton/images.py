@@ -8,10 +8,13 @@ import triton.language as tl
 from torch import Tensor
 
 from sparsewire.ops._engines import interpreted
+from sparsewire.ops._triton.totals import total
 
 _PIXELS = 128  # of a block of the convolution
+_WARPS, _WARPS_BACK = 4, 4
 _PROGRAMS = 1024  # that share the gradient of its weights, each with a sum of its own
 _ELEMENTS = 4096  # of a block of the pool
+_POOL_PROGRAMS = 2112  # that share its gradient: enough to keep memory busy
 
 
 def thin_conv(
@@ -36,8 +39,9 @@ def thin_conv(
     if bias is not None:
         table[taps] = bias
     _convolve[(triton.cdiv(count, _PIXELS),)](
-        x, table, y, count, **sizes, PIXELS=_PIXELS, RELU=relu, EXACT=exact(dtype)
-    )
+        x, table, y, count, **sizes, PIXELS=_PIXELS, RELU=relu, EXACT=exact(dtype),
+        num_warps=_WARPS,
+    )  # fmt: skip
     return y
 
 
@@ -62,9 +66,10 @@ def thin_conv_backward(
     _convolve_backward[(programs,)](
         x, grad if y is None else y, grad, sums, count, blocks,
         **sizes, PIXELS=_PIXELS, RELU=y is not None, EXACT=exact(grad.dtype), num_stages=1,
+        num_warps=_WARPS_BACK,
     )  # fmt: skip
-    total = sums.sum(0)
-    return total[:taps].t().reshape(shape).contiguous(), total[taps].clone()
+    found = total(sums)
+    return found[:taps].t().reshape(shape).contiguous(), found[taps].clone()
 
 
 def pool_relu(x: Tensor, bias: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -93,13 +98,15 @@ def pool_relu_backward(
     if h % size or w % size:
         dx.zero_()  # of pixels beyond the last square
     count, tile = b * rows * cols, tile_of(d)
-    programs = triton.cdiv(count, tile["PIXELS"])
+    blocks = triton.cdiv(count, tile["PIXELS"])
+    programs = min(_POOL_PROGRAMS, blocks)
+    if not count:
+        return dx, torch.zeros(d, device=y.device)
     sums = torch.empty((programs, d), dtype=torch.float32, device=y.device)
-    if count:
-        _pool_backward[(programs,)](
-            grad, y, which, dx, sums, count, d, h, w, rows, cols, SIZE=size, **tile
-        )
-    return dx, sums.sum(0)
+    _pool_backward[(programs,)](
+        grad, y, which, dx, sums, count, d, h, w, rows, cols, blocks, SIZE=size, **tile
+    )
+    return dx, total(sums)
 
 
 def _sizes(x: Tensor, shape: Sequence[int], padding: int) -> dict[str, int]:
@@ -224,28 +231,31 @@ def _pool(
 
 @triton.jit
 def _pool_backward(
-    grad, y, which, dx, sums, count, d, h, w, rows, cols,
+    grad, y, which, dx, sums, count, d, h, w, rows, cols, blocks,
     SIZE: tl.constexpr, WIDE: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    place = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     channel = tl.arange(0, WIDE)
-    both = (place < count)[:, None] & (channel < d)[None, :]
-    at = place[:, None] * d + channel[None, :]
-    given = tl.load(grad + at, mask=both, other=0.0).to(tl.float32)
-    kept = tl.load(y + at, mask=both, other=0.0)
-    given = tl.where(kept <= 0, 0.0, given)
     # To the bias: a sum for each program, so that their order does not matter.
-    total = tl.sum(given, axis=0)
-    tl.store(sums + tl.program_id(0) * d + channel, total, mask=channel < d)
-    given = given.to(dx.dtype.element_ty)
-    if SIZE == 1:
-        tl.store(dx + at, given, mask=both)
-    else:
-        number = tl.load(which + at, mask=both, other=0).to(tl.int32)
-        picture, pixel = place // (rows * cols), place % (rows * cols)
-        first = (picture * h + pixel // cols * SIZE) * w + pixel % cols * SIZE
-        spot = first[:, None] * d + channel[None, :]
-        zero = tl.zeros_like(given)
-        for k in tl.static_range(SIZE * SIZE):
-            near = spot + ((k // SIZE) * w + k % SIZE) * d
-            tl.store(dx + near, tl.where(number == k, given, zero), mask=both)
+    total = tl.zeros((PIXELS, WIDE), dtype=tl.float32)
+    for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        place = block * PIXELS + tl.arange(0, PIXELS)
+        both = (place < count)[:, None] & (channel < d)[None, :]
+        at = place[:, None] * d + channel[None, :]
+        given = tl.load(grad + at, mask=both, other=0.0).to(tl.float32)
+        kept = tl.load(y + at, mask=both, other=0.0)
+        given = tl.where(kept <= 0, 0.0, given)
+        total += given
+        given = given.to(dx.dtype.element_ty)
+        if SIZE == 1:
+            tl.store(dx + at, given, mask=both)
+        else:
+            number = tl.load(which + at, mask=both, other=0).to(tl.int32)
+            picture, pixel = place // (rows * cols), place % (rows * cols)
+            first = (picture * h + pixel // cols * SIZE) * w + pixel % cols * SIZE
+            spot = first[:, None] * d + channel[None, :]
+            zero = tl.zeros_like(given)
+            for k in tl.static_range(SIZE * SIZE):
+                near = spot + ((k // SIZE) * w + k % SIZE) * d
+                tl.store(dx + near, tl.where(number == k, given, zero), mask=both)
+    at = tl.program_id(0) * d + channel
+    tl.store(sums + at, tl.sum(total, axis=0), mask=channel < d)

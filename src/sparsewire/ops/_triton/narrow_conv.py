@@ -10,9 +10,12 @@ import triton.language as tl
 from torch import Tensor
 
 from sparsewire.ops._triton.images import exact
+from sparsewire.ops._triton.totals import total
 
-_PIXELS = 64  # of a block
-_PROGRAMS = 1056  # that share the gradient of the weights, each with a sum of its own
+_PIXELS, _PIXELS_BACK = 64, 64  # of a block
+_WARPS, _WARPS_BACK = 4, 4
+_PROGRAMS = 2**20  # that share the blocks of a convolution
+_PROGRAMS_BACK = 1056  # that share the gradient of the weights, each with a sum of its own
 # Loads are not made ahead: what neighbours read too comes from the first cache only if they are
 # plain, and in float32 there is no room for more.
 _STAGES = 1
@@ -31,10 +34,12 @@ def narrow_conv(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> T
     wide, count = weight.shape[0], b * h * w
     like = {"dtype": x.dtype, "device": x.device, "memory_format": torch.channels_last}
     y = torch.empty((b, wide, h, w), **like)
-    _convolve[(triton.cdiv(count, _PIXELS),)](
-        x, _table(weight, x.dtype), y if bias is None else bias, y, count,
+    blocks = triton.cdiv(count, _PIXELS)
+    _convolve[(min(_PROGRAMS, blocks),)](
+        x, _table(weight, x.dtype), y if bias is None else bias, y, count, blocks,
         HEIGHT=h, WIDTH=w, CHANNELS=c, RUN=_run(c), WIDE=wide, PIXELS=_PIXELS,
         BIAS=bias is not None, RELU=relu, EXACT=exact(x.dtype),
+        num_stages=_STAGES, num_warps=_WARPS,
     )  # fmt: skip
     return y
 
@@ -54,19 +59,19 @@ def narrow_conv_backward(
     grad = grad.contiguous(memory_format=torch.channels_last).to(x.dtype)
     kept = grad if y is None else torch.empty_like(grad)
     count, run = b * h * w, _run(c)
-    blocks = triton.cdiv(count, _PIXELS)
-    programs = min(_PROGRAMS, blocks)
+    blocks = triton.cdiv(count, _PIXELS_BACK)
+    programs = min(_PROGRAMS_BACK, blocks)
     sums = torch.empty((programs, 3, run, wide), dtype=torch.float32, device=x.device)
-    added = torch.empty((programs, wide), dtype=torch.float32, device=x.device)
     _convolve_backward[(programs,)](
-        x, kept if y is None else y, grad, kept, sums, added, count, blocks,
-        HEIGHT=h, WIDTH=w, CHANNELS=c, RUN=run, WIDE=wide, PIXELS=_PIXELS,
-        RELU=y is not None, EXACT=exact(x.dtype), num_stages=_STAGES,
+        x, kept if y is None else y, grad, kept, sums, count, blocks,
+        HEIGHT=h, WIDTH=w, CHANNELS=c, RUN=run, WIDE=wide, PIXELS=_PIXELS_BACK,
+        RELU=y is not None, EXACT=exact(x.dtype), num_stages=_STAGES, num_warps=_WARPS_BACK,
     )  # fmt: skip
-    total = sums.sum(0)[:, : 3 * c].reshape(3, 3, c, wide).permute(3, 2, 0, 1).contiguous()
+    found = total(sums)
+    to_weight = found[:, : 3 * c].reshape(3, 3, c, wide).permute(3, 2, 0, 1).contiguous()
     # What a pixel gave to its neighbours comes back from them: the same windows, turned around.
     back = narrow_conv(kept, weight.transpose(0, 1).flip(2, 3), None, relu=False)
-    return back, total, added.sum(0)
+    return back, to_weight, found[1, 3 * c].clone()
 
 
 def _run(channels: int) -> int:
@@ -112,33 +117,40 @@ def _runs(
 
 @triton.jit
 def _convolve(
-    x, table, bias, y, count,
+    x, table, bias, y, count, blocks,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, RUN: tl.constexpr,
     WIDE: tl.constexpr, PIXELS: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
     EXACT: tl.constexpr,
 ):  # fmt: skip
-    place = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
-    inside = place < count
-    row, col = _rows_and_columns(place, count, HEIGHT, WIDTH)
     lane, wide = tl.arange(0, RUN), tl.arange(0, WIDE)
-    sums = tl.zeros((PIXELS, WIDE), dtype=tl.float32)
-    for dy in tl.static_range(3):
-        weights = tl.load(table + (dy * RUN + lane)[:, None] * WIDE + wide[None, :])
-        runs = _runs(x, place, row, col, dy, HEIGHT, WIDTH, CHANNELS, RUN)
+    spot = lane[:, None] * WIDE + wide[None, :]
+    above = tl.load(table + spot)
+    beside = tl.load(table + RUN * WIDE + spot)
+    below = tl.load(table + 2 * RUN * WIDE + spot)
+    if EXACT:
+        above, beside, below = above.to(tl.float32), beside.to(tl.float32), below.to(tl.float32)
+    for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        place = block * PIXELS + tl.arange(0, PIXELS)
+        row, col = _rows_and_columns(place, count, HEIGHT, WIDTH)
+        first = _runs(x, place, row, col, 0, HEIGHT, WIDTH, CHANNELS, RUN)
+        second = _runs(x, place, row, col, 1, HEIGHT, WIDTH, CHANNELS, RUN)
+        third = _runs(x, place, row, col, 2, HEIGHT, WIDTH, CHANNELS, RUN)
         if EXACT:
-            weights, runs = weights.to(tl.float32), runs.to(tl.float32)
-        sums = tl.dot(runs, weights, sums, input_precision="ieee")
-    if BIAS:
-        sums += tl.load(bias + wide).to(tl.float32)[None, :]
-    if RELU:
-        sums = tl.where(sums < 0, 0.0, sums)  # a NaN stays
-    at = place[:, None] * WIDE + wide[None, :]
-    tl.store(y + at, sums.to(y.dtype.element_ty), mask=inside[:, None])
+            first, second, third = first.to(tl.float32), second.to(tl.float32), third.to(tl.float32)
+        sums = tl.dot(first, above, input_precision="ieee")
+        sums = tl.dot(second, beside, sums, input_precision="ieee")
+        sums = tl.dot(third, below, sums, input_precision="ieee")
+        if BIAS:
+            sums += tl.load(bias + wide).to(tl.float32)[None, :]
+        if RELU:
+            sums = tl.where(sums < 0, 0.0, sums)  # a NaN stays
+        at = place[:, None] * WIDE + wide[None, :]
+        tl.store(y + at, sums.to(y.dtype.element_ty), mask=(place < count)[:, None])
 
 
 @triton.jit
 def _convolve_backward(
-    x, y, grad, kept, sums, added, count, blocks,
+    x, y, grad, kept, sums, count, blocks,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, RUN: tl.constexpr,
     WIDE: tl.constexpr, PIXELS: tl.constexpr, RELU: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
@@ -146,7 +158,6 @@ def _convolve_backward(
     above = tl.zeros((RUN, WIDE), dtype=tl.float32)
     beside = tl.zeros((RUN, WIDE), dtype=tl.float32)
     below = tl.zeros((RUN, WIDE), dtype=tl.float32)
-    total = tl.zeros((PIXELS, WIDE), dtype=tl.float32)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
         place = block * PIXELS + tl.arange(0, PIXELS)
         inside = place < count
@@ -157,13 +168,14 @@ def _convolve_backward(
             found = tl.load(y + at, mask=inside[:, None], other=0.0)
             given = tl.where(found <= 0, 0.0, given).to(grad.dtype.element_ty)
             tl.store(kept + at, given, mask=inside[:, None])
-        total += given.to(tl.float32)
         first = _runs(x, place, row, col, 0, HEIGHT, WIDTH, CHANNELS, RUN)
         second = _runs(x, place, row, col, 1, HEIGHT, WIDTH, CHANNELS, RUN)
         third = _runs(x, place, row, col, 2, HEIGHT, WIDTH, CHANNELS, RUN)
         if EXACT:
             given = given.to(tl.float32)
             first, second, third = first.to(tl.float32), second.to(tl.float32), third.to(tl.float32)
+        # A run has room for a one after its pixels, whose weight is the bias.
+        second = tl.where((lane == 3 * CHANNELS)[None, :], 1.0, second)
         above = tl.dot(tl.trans(first), given, above, input_precision="ieee")
         beside = tl.dot(tl.trans(second), given, beside, input_precision="ieee")
         below = tl.dot(tl.trans(third), given, below, input_precision="ieee")
@@ -172,4 +184,3 @@ def _convolve_backward(
     tl.store(sums + one * 3 * RUN * WIDE + spot, above)
     tl.store(sums + (one * 3 + 1) * RUN * WIDE + spot, beside)
     tl.store(sums + (one * 3 + 2) * RUN * WIDE + spot, below)
-    tl.store(added + one * WIDE + wide, tl.sum(total, axis=0))

@@ -11,20 +11,28 @@ import triton.language as tl
 from torch import Tensor
 
 from sparsewire.ops._triton.images import tile_of
+from sparsewire.ops._triton.totals import _COLS, _ROWS, added_up
 
 _PROGRAMS = 1056  # that share sums over pixels, each with a sum of its own
 
 
-def moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and variance (not corrected) of each channel's positive part, in float32."""
+def statistics(x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, ...]:
+    """Return four times (d,) in float32, of each channel's positive part.
+
+    They are its mean; its variance, not corrected; and the factor and the summand that normalise
+    it: scale / √(variance + eps), and what makes the mean into shift.
+    """
     b, d, h, w = x.shape
     count, tile = b * h * w, tile_of(d)
     blocks = triton.cdiv(count, tile["PIXELS"])
     programs = min(_PROGRAMS, blocks)
     sums = torch.empty((programs, 2, d), dtype=torch.float32, device=x.device)
     _sum_squares[(programs,)](x, sums, count, d, blocks, **tile)
-    mean, square = sums.sum(0, dtype=torch.float64) / count
-    return mean.float(), (square - mean * mean).clamp(min=0).float()
+    found = tuple(torch.empty(d, dtype=torch.float32, device=x.device) for _ in range(4))
+    _state[(triton.cdiv(d, _COLS),)](
+        sums, scale, shift, *found, programs, d, count, eps, ROWS=_ROWS, COLS=_COLS
+    )
+    return found
 
 
 def norm_pool(x: Tensor, factor: Tensor, added: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,41 +57,53 @@ def norm_pool(x: Tensor, factor: Tensor, added: Tensor, size: int) -> tuple[Tens
     return y, kept, which
 
 
-def norm_pool_sums(grad: Tensor, kept: Tensor, mean: Tensor, slope: Tensor) -> Tensor:
-    """Return the sums of grad, and of grad times the normalised value it is of: (2, d) float32."""
-    b, d, rows, cols = grad.shape
-    count, tile = b * rows * cols, tile_of(d)
-    blocks = triton.cdiv(count, tile["PIXELS"])
-    programs = min(_PROGRAMS, blocks)
-    sums = torch.empty((programs, 2, d), dtype=torch.float32, device=grad.device)
-    _sum_products[(programs,)](grad, kept, mean, slope, sums, count, d, blocks, **tile)
-    return sums.sum(0)
-
-
-def norm_pool_backward(grad: Tensor, which: Tensor, x: Tensor, table: Tensor, size: int) -> Tensor:
-    """Return the gradient of x.
+def norm_pool_backward(
+    grad: Tensor, kept: Tensor, which: Tensor, x: Tensor, scale: Tensor, mean: Tensor,
+    variance: Tensor, eps: float, size: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return the gradients of x, and of scale and shift in float32.
 
     Args:
         grad: Of the small image, channels innermost.
-        which: The numbers of the largest pixels in their squares.
+        kept: The positive parts that were largest in their squares.
+        which: Their numbers in the squares.
         x: As it came.
-        table: (5, d) float32: mean; 1 / deviation; factor of what comes back; and the means, over
-            all pixels, of what comes back and of that times the normalised values.
+        scale: As it came.
+        mean: Of the statistics.
+        variance: Of the statistics.
+        eps: As it came.
         size: Side of the squares.
     """
     (b, d, h, w), (rows, cols) = x.shape, grad.shape[2:]
+    like = {"dtype": torch.float32, "device": x.device}
+    count, tile = b * rows * cols, tile_of(d)
+    blocks = triton.cdiv(count, tile["PIXELS"])
+    programs = min(_PROGRAMS, blocks)
+    sums = torch.empty((programs, 2, d), **like)
+    _sum_products[(programs,)](grad, kept, mean, variance, eps, sums, count, d, blocks, **tile)
+    table, to_scale, to_shift = (torch.empty(n, **like) for n in ((5, d), d, d))
+    _return[(triton.cdiv(d, _COLS),)](
+        sums, scale, mean, variance, table, to_scale, to_shift, programs, d, b * h * w, eps,
+        ROWS=_ROWS, COLS=_COLS,
+    )  # fmt: skip
     dx = torch.empty_like(x, memory_format=torch.channels_last)
-    count, tile = b * h * w, tile_of(d)
+    count = b * h * w
     _largest_backward[(triton.cdiv(count, tile["PIXELS"]),)](
         grad, which, x, table, dx, count, d, h, w, rows, cols, SIZE=size, **tile
     )
-    return dx
+    return dx, to_scale, to_shift
 
 
 @triton.jit
 def _positive(x):
     x = x.to(tl.float32)
     return tl.where(x < 0, 0.0, x)  # a NaN stays
+
+
+@triton.jit
+def _slope(variance, eps):
+    """1 / deviation; rounded as it should be, since all of an image is multiplied by it."""
+    return 1 / tl.sqrt_rn(variance + eps)
 
 
 @triton.jit
@@ -107,6 +127,28 @@ def _sum_squares(x, sums, count, d, blocks, WIDE: tl.constexpr, PIXELS: tl.const
         total += found
         squares += found * found
     _store_pair(sums, total, squares, channel, d)
+
+
+@triton.jit
+def _state(
+    sums, scale, shift, means, variances, factors, summands, programs, d, count, eps,
+    ROWS: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    """From sums and sums of squares: mean, variance, factor, summand."""
+    channel = tl.program_id(0) * COLS + tl.arange(0, COLS)
+    known = channel < d
+    mean = added_up(sums, programs, 2 * d, 0, channel, known, ROWS, COLS) / count
+    square = added_up(sums, programs, 2 * d, d, channel, known, ROWS, COLS) / count
+    variance = square - mean * mean
+    variance = tl.where(variance < 0, 0.0, variance)  # a NaN stays
+    mean, variance = mean.to(tl.float32), variance.to(tl.float32)
+    factor = tl.load(scale + channel, mask=known, other=0.0).to(tl.float32)
+    factor *= _slope(variance, eps)
+    added = tl.load(shift + channel, mask=known, other=0.0).to(tl.float32) - mean * factor
+    tl.store(means + channel, mean, mask=known)
+    tl.store(variances + channel, variance, mask=known)
+    tl.store(factors + channel, factor, mask=known)
+    tl.store(summands + channel, added, mask=known)
 
 
 @triton.jit
@@ -141,11 +183,12 @@ def _largest(
 
 @triton.jit
 def _sum_products(
-    grad, kept, mean, slope, sums, count, d, blocks, WIDE: tl.constexpr, PIXELS: tl.constexpr
+    grad, kept, mean, variance, eps, sums, count, d, blocks,
+    WIDE: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
     channel = tl.arange(0, WIDE)
     middle = tl.load(mean + channel, mask=channel < d, other=0.0)[None, :]
-    steep = tl.load(slope + channel, mask=channel < d, other=0.0)[None, :]
+    steep = _slope(tl.load(variance + channel, mask=channel < d, other=1.0), eps)[None, :]
     total = tl.zeros((PIXELS, WIDE), dtype=tl.float32)
     products = tl.zeros((PIXELS, WIDE), dtype=tl.float32)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
@@ -157,6 +200,31 @@ def _sum_products(
         total += given
         products += given * (value - middle) * steep
     _store_pair(sums, total, products, channel, d)
+
+
+@triton.jit
+def _return(
+    sums, scale, mean, variance, table, to_scale, to_shift, programs, d, count, eps,
+    ROWS: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    """What the gradient needs of each channel.
+
+    Mean; 1 / deviation; factor of what comes back; and the means, over all pixels, of what comes
+    back and of that times the normalised values, whose sums are gradients.
+    """
+    channel = tl.program_id(0) * COLS + tl.arange(0, COLS)
+    known = channel < d
+    given = added_up(sums, programs, 2 * d, 0, channel, known, ROWS, COLS).to(tl.float32)
+    product = added_up(sums, programs, 2 * d, d, channel, known, ROWS, COLS).to(tl.float32)
+    tl.store(to_shift + channel, given, mask=known)
+    tl.store(to_scale + channel, product, mask=known)
+    slope = _slope(tl.load(variance + channel, mask=known, other=1.0), eps)
+    times = tl.load(scale + channel, mask=known, other=0.0).to(tl.float32) * slope
+    tl.store(table + channel, tl.load(mean + channel, mask=known, other=0.0), mask=known)
+    tl.store(table + d + channel, slope, mask=known)
+    tl.store(table + 2 * d + channel, times, mask=known)
+    tl.store(table + 3 * d + channel, given / count, mask=known)
+    tl.store(table + 4 * d + channel, product / count, mask=known)
 
 
 @triton.jit
