@@ -27,7 +27,7 @@ def test_the_paper_s_numbers():
 def test_our_numbers():
     args = Sorting().resolved()
     assert (args.method, args.loss, args.samples) == ("likelihood", "order", None)
-    assert (args.lr, args.temperature, args.jitter, args.cosine) == (2e-3, 1.0, 1.0, True)
+    assert (args.lr, args.temperature, args.jitter, args.cosine) == (1e-3, 1.0, 1.0, True)
     assert (args.bend, args.tanh) == (0.5, True)
     assert (args.size, args.places, args.network) == (16, 3, "paper")
 
@@ -49,7 +49,7 @@ def test_small_digits_are_read_by_a_small_network(given, network):
 @of_every_preset
 @of_every_method
 def test_nothing_is_left_open(method, preset):
-    sources: list[tuple[Any, int]] = [("mnist", 20_000), ("digits", 500)]
+    sources: list[tuple[Any, int]] = [("mnist", 12_000), ("digits", 500)]
     for data, steps in sources:
         args = checked(Sorting(method=method, preset=preset, data=data))
         open_ = [name for name, value in args.arguments().items() if value is None]
@@ -223,7 +223,7 @@ def test_every_argument_decides_or_is_bookkeeping():
 
 
 def test_what_is_said_and_what_is_filled_in_have_one_key():
-    said = Sorting(method="likelihood", loss="order", lr=2e-3, jitter=1.0, temperature=1.0)
+    said = Sorting(method="likelihood", loss="order", lr=1e-3, jitter=1.0, temperature=1.0)
     assert said.resolved().key() == Sorting().resolved().key()
 
 

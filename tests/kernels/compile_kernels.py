@@ -41,12 +41,12 @@ def convolutions(kind: str, exact: bool) -> dict[str, int]:
     tensors = all_of(kind, "x", "table", "y", "grad", "kept") | sums
     options = {"CHANNELS": 16, "RUN": 64, "WIDE": 16, "RELU": True, "EXACT": exact}
     options |= {"HEIGHT": 28, "WIDTH": 28}
-    stages = narrow_conv._STAGES
     found["narrow"] = shared_memory(
-        narrow_conv._convolve, tensors, stages, BIAS=True, PIXELS=narrow_conv._PIXELS, **options
-    )
+        narrow_conv._convolve, tensors, narrow_conv._STAGES,
+        BIAS=True, PIXELS=narrow_conv._PIXELS, **options,
+    )  # fmt: skip
     found["narrow, back"] = shared_memory(
-        narrow_conv._convolve_backward, tensors, stages,
+        narrow_conv._convolve_backward, tensors, narrow_conv._STAGES_BACK,
         PIXELS=narrow_conv._PIXELS_BACK, **options,
     )  # fmt: skip
     for side, padding, width in ((3, 1, 28), (5, 0, 112)):
@@ -67,7 +67,7 @@ def pools(kind: str) -> dict[str, int]:
     tensors |= all_of(FLOAT, "scale", "shift", "means", "variances", "factors", "summands")
     tensors |= all_of(FLOAT, "to_scale", "to_shift") | {"eps": "fp32"}
     for name in ("_state", "_return"):
-        tile = {"ROWS": totals._ROWS, "COLS": totals._COLS}
+        tile = {"ROWS": totals.ROWS, "COLS": totals.COLS}
         found[name] = shared_memory(getattr(norm_pool, name), tensors, **tile)
     for wide in (16, 64, 128):
         tile = images.tile_of(wide)

@@ -5,7 +5,7 @@ from tests.helpers import seeded
 from sparsewire.ops._triton.totals import total
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (256, 8), (600, 2, 9), (1056, 33)])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (256, 8), (600, 2, 9), (1056, 33), (70, 1100)])
 def test_programs_are_added_up(shape, device):
     sums = torch.randn(shape, generator=seeded(0)).to(device)
     torch.testing.assert_close(total(sums), sums.double().sum(0).float(), rtol=1e-6, atol=1e-6)

@@ -11,7 +11,6 @@ from sparsewire.ops._engines import interpreted
 from sparsewire.ops._triton.totals import total
 
 _PIXELS = 128  # of a block of the convolution
-_WARPS, _WARPS_BACK = 4, 4
 _PROGRAMS = 1024  # that share the gradient of its weights, each with a sum of its own
 _ELEMENTS = 4096  # of a block of the pool
 _POOL_PROGRAMS = 2112  # that share its gradient: enough to keep memory busy
@@ -39,9 +38,8 @@ def thin_conv(
     if bias is not None:
         table[taps] = bias
     _convolve[(triton.cdiv(count, _PIXELS),)](
-        x, table, y, count, **sizes, PIXELS=_PIXELS, RELU=relu, EXACT=exact(dtype),
-        num_warps=_WARPS,
-    )  # fmt: skip
+        x, table, y, count, **sizes, PIXELS=_PIXELS, RELU=relu, EXACT=exact(dtype)
+    )
     return y
 
 
@@ -60,13 +58,15 @@ def thin_conv_backward(
     sizes, count = _sizes(x, shape, padding), grad.numel() // shape[0]
     wide, taps = shape[0], shape[1] * shape[2] ** 2
     grad = grad.contiguous(memory_format=torch.channels_last)
-    blocks = triton.cdiv(count, _PIXELS)
+    # The fewer warps, the fewer sums are added up between them, as long as all fits into registers.
+    pixels, warps = (2 * _PIXELS, 2) if wide == sizes["TAPS"] == 16 else (_PIXELS, 4)
+    blocks = triton.cdiv(count, pixels)
     programs = min(_PROGRAMS, blocks)
     sums = torch.empty((programs, sizes["TAPS"], wide), dtype=torch.float32, device=x.device)
     _convolve_backward[(programs,)](
         x, grad if y is None else y, grad, sums, count, blocks,
-        **sizes, PIXELS=_PIXELS, RELU=y is not None, EXACT=exact(grad.dtype), num_stages=1,
-        num_warps=_WARPS_BACK,
+        **sizes, PIXELS=pixels, RELU=y is not None, EXACT=exact(grad.dtype),
+        num_stages=1, num_warps=warps,
     )  # fmt: skip
     found = total(sums)
     return found[:taps].t().reshape(shape).contiguous(), found[taps].clone()

@@ -12,13 +12,12 @@ from torch import Tensor
 from sparsewire.ops._triton.images import exact
 from sparsewire.ops._triton.totals import total
 
-_PIXELS, _PIXELS_BACK = 64, 64  # of a block
-_WARPS, _WARPS_BACK = 4, 4
-_PROGRAMS = 2**20  # that share the blocks of a convolution
-_PROGRAMS_BACK = 1056  # that share the gradient of the weights, each with a sum of its own
-# Loads are not made ahead: what neighbours read too comes from the first cache only if they are
-# plain, and in float32 there is no room for more.
-_STAGES = 1
+# Found by measurement, forward and backward.
+_PIXELS, _PIXELS_BACK = 64, 128  # of a block
+_PROGRAMS, _PROGRAMS_BACK = 1056, 528  # that share the blocks; each sums gradients of the weights
+# Backward, loads are not made ahead: what neighbours read too comes from the first cache only if
+# they are plain, and in float32 there is no room for more.
+_STAGES, _STAGES_BACK = 3, 1
 
 
 def narrow_conv(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
@@ -38,8 +37,7 @@ def narrow_conv(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> T
     _convolve[(min(_PROGRAMS, blocks),)](
         x, _table(weight, x.dtype), y if bias is None else bias, y, count, blocks,
         HEIGHT=h, WIDTH=w, CHANNELS=c, RUN=_run(c), WIDE=wide, PIXELS=_PIXELS,
-        BIAS=bias is not None, RELU=relu, EXACT=exact(x.dtype),
-        num_stages=_STAGES, num_warps=_WARPS,
+        BIAS=bias is not None, RELU=relu, EXACT=exact(x.dtype), num_stages=_STAGES,
     )  # fmt: skip
     return y
 
@@ -65,7 +63,7 @@ def narrow_conv_backward(
     _convolve_backward[(programs,)](
         x, kept if y is None else y, grad, kept, sums, count, blocks,
         HEIGHT=h, WIDTH=w, CHANNELS=c, RUN=run, WIDE=wide, PIXELS=_PIXELS_BACK,
-        RELU=y is not None, EXACT=exact(x.dtype), num_stages=_STAGES, num_warps=_WARPS_BACK,
+        RELU=y is not None, EXACT=exact(x.dtype), num_stages=_STAGES_BACK,
     )  # fmt: skip
     found = total(sums)
     to_weight = found[:, : 3 * c].reshape(3, 3, c, wide).permute(3, 2, 0, 1).contiguous()

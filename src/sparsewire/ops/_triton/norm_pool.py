@@ -10,10 +10,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sparsewire.ops._triton import totals
 from sparsewire.ops._triton.images import tile_of
-from sparsewire.ops._triton.totals import _COLS, _ROWS, added_up
+from sparsewire.ops._triton.totals import added_up
 
 _PROGRAMS = 1056  # that share sums over pixels, each with a sum of its own
+_FINISH = {"ROWS": totals.ROWS, "COLS": totals.COLS, "num_warps": totals.WARPS}
 
 
 def statistics(x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, ...]:
@@ -29,8 +31,8 @@ def statistics(x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> tuple[Ten
     sums = torch.empty((programs, 2, d), dtype=torch.float32, device=x.device)
     _sum_squares[(programs,)](x, sums, count, d, blocks, **tile)
     found = tuple(torch.empty(d, dtype=torch.float32, device=x.device) for _ in range(4))
-    _state[(triton.cdiv(d, _COLS),)](
-        sums, scale, shift, *found, programs, d, count, eps, ROWS=_ROWS, COLS=_COLS
+    _state[(triton.cdiv(d, totals.COLS),)](
+        sums, scale, shift, *found, programs, d, count, eps, **_FINISH
     )
     return found
 
@@ -82,9 +84,9 @@ def norm_pool_backward(
     sums = torch.empty((programs, 2, d), **like)
     _sum_products[(programs,)](grad, kept, mean, variance, eps, sums, count, d, blocks, **tile)
     table, to_scale, to_shift = (torch.empty(n, **like) for n in ((5, d), d, d))
-    _return[(triton.cdiv(d, _COLS),)](
+    _return[(triton.cdiv(d, totals.COLS),)](
         sums, scale, mean, variance, table, to_scale, to_shift, programs, d, b * h * w, eps,
-        ROWS=_ROWS, COLS=_COLS,
+        **_FINISH,
     )  # fmt: skip
     dx = torch.empty_like(x, memory_format=torch.channels_last)
     count = b * h * w

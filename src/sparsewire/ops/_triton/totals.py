@@ -8,15 +8,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_ROWS = 256  # programs that are added at once
-_COLS = 8  # numbers of a program: a sector of memory
+ROWS = 256  # programs that are added at once
+COLS = 8  # numbers of a program: a sector of memory
+_MANY = 1024  # numbers from which on there is enough to do with whole lines of memory
+WARPS = 8
 
 
 def total(sums: Tensor) -> Tensor:
     """Return sums.sum(0) of a contiguous float32 tensor, always added in the same order."""
     found = torch.empty(sums.shape[1:], dtype=sums.dtype, device=sums.device)
     count = found.numel()
-    _add_up[(triton.cdiv(count, _COLS),)](sums, found, len(sums), count, ROWS=_ROWS, COLS=_COLS)
+    rows, cols = (ROWS, COLS) if count < _MANY else (ROWS // 4, COLS * 4)
+    _add_up[(triton.cdiv(count, cols),)](
+        sums, found, len(sums), count, ROWS=rows, COLS=cols, num_warps=WARPS
+    )
     return found
 
 
