@@ -75,7 +75,10 @@ PARTS = {
             "--temperature 0.1",
             "--temperature 0.1 --bend 0.0",
             "--temperature 0.03",
+            "--temperature 0.01",
             "--method odd_even",
+            "--method odd_even --temperature 0.03",
+            "--method odd_even --temperature 0.01",
         )
     ],
     # The time of a step, one at a time.

@@ -184,7 +184,7 @@ def test_a_point_that_is_not_a_number_is_left_out() -> None:
 def test_of_many_settings_the_best_are_drawn() -> None:
     errors = [0.01 * (1 + number * 7 % 15) for number in range(15)]
     runs = [
-        make_sorting([0.9, error], key=str(number), split="validation", lr=0.001 * (1 + number))
+        make_sorting([0.9, error], key=str(number), split="validation", lr=0.0011 * (1 + number))
         for number, error in enumerate(errors)
     ]
     figure = sorting_figure(runs)

@@ -9,6 +9,7 @@ from sorting_runs import make_sorting
 
 from sparsewire.experiments.sorting import Sorting
 from sparsewire.figures.sorting_settings import (
+    PROTOCOL,
     papers,
     rank,
     sorting_departures,
@@ -35,7 +36,7 @@ def test_the_order_is_that_of_tables() -> None:
         {"size": 4, "method": "sampled", "loss": "steps", "preset": "paper"},
         {"size": 4, "method": "neuralsort"},
         {"size": 4, "method": "neuralsort", "steps": 999},
-        {"size": 4, "method": "neuralsort", "lr": 0.001},
+        {"size": 4, "method": "neuralsort", "lr": 0.002},
         {"size": 4, "method": "neuralsort", "lr": 0.005},
         {"size": 4, "method": "neuralsort", "jitter": 0.0},
         {"size": 4, "method": "bitonic"},
@@ -164,6 +165,19 @@ def test_some_arguments_are_the_likelihood_s() -> None:
     assert sorting_departures(setting_of(data="digits")) == {}
     words = sorting_words(setting_of(tanh=False, decay=0.1), told=("decay",))
     assert words == ["without tanh"]
+
+
+def test_the_protocol_is_one_word() -> None:
+    """Where all of it is there; told in columns of their own, its arguments are no news."""
+    given = {"places": 4, **PROTOCOL}
+    assert sorting_words(setting_of(**given)) == ["protocol"]
+    assert sorting_words(setting_of(**given, temperature=0.03)) == ["protocol", "temperature 0.03"]
+    assert sorting_words(setting_of(**given), told=tuple(PROTOCOL)) == []
+    others = [given | {"places": 3}, given | {"jitter": 1.0}, given | {"lr": 1e-4}]
+    for other in others:
+        words = sorting_words(setting_of(**other))
+        assert "wide network" in words
+        assert "protocol" not in words
 
 
 @pytest.mark.parametrize("strange", [{"preset": "other"}, {"loss": "order"}, {"size": "wide"}])

@@ -129,7 +129,7 @@ def test_validation_rows_say_what_was_tried() -> None:
         {"lr": 0.005},
         {"tanh": False},
         {"method": "odd_even"},
-        {"lr": 0.001},
+        {"lr": 0.002},
         {},
     ]
     runs = [
@@ -138,7 +138,7 @@ def test_validation_rows_say_what_was_tried() -> None:
     ]
     assert [[row[2], row[5]] for row in rows(sorting_validation_table(runs))] == [
         ["likelihood", "–"],
-        ["likelihood", "lr 0.001"],
+        ["likelihood", "lr 0.002"],
         ["likelihood", "lr 0.005"],
         ["likelihood", "bend 0, without tanh"],
         ["likelihood", "without tanh"],

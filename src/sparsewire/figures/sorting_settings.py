@@ -1,5 +1,6 @@
 """The settings of the sorting experiment: which runs are of one, their order, their names."""
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -30,6 +31,9 @@ QUICKSORTS = ("likelihood", "exact", "sampled")
 # What is to be done, and by which method and loss: a preset fills in the rest.
 _GIVEN = ("size", "places", "method", "loss", "preset", "data", "split")
 SORTING_ARGUMENTS = preset_arguments(Sorting, _GIVEN)
+# The four-digit protocol: what it has that our preset has not.
+PROTOCOL = {"lr": 10**-3.5, "network": "wide", "jitter": 0.0, "cosine": False}
+_PROTOCOL_PLACES = 4
 # What is looked at first, if two settings would have the same name.
 _FIRST = ("size", "places", "data", "split", "loss", "network", "samples", "temperature", "jitter")
 _FIRST += ("bend", "tanh", "dropout", "decay", "lr", "cosine", "steps", "batch", "precision")
@@ -74,9 +78,24 @@ def sorting_departures(setting: dict[str, Any]) -> dict[str, Any]:
 
 
 def sorting_words(setting: dict[str, Any], told: Collection[str] = ()) -> list[str]:
-    """Return in words what was given to a setting beside its preset, but for what is told."""
-    found = sorting_departures(setting)
-    return [_say(name, value) for name, value in found.items() if name not in told]
+    """Return in words what was given to a setting beside its preset, but for what is told.
+
+    The arguments of the four-digit protocol are one word, where they are all there.
+    """
+    found = {n: value for n, value in sorting_departures(setting).items() if n not in told}
+    whole = setting["places"] == _PROTOCOL_PLACES and all(
+        name in found and agrees(found[name], value) for name, value in PROTOCOL.items()
+    )
+    known = PROTOCOL if whole else {}
+    words = [_say(name, value) for name, value in found.items() if name not in known]
+    return ["protocol", *words] if whole else words
+
+
+def agrees(one: Any, other: Any) -> bool:
+    """Whether two values of an argument are equal, but for how a number was rounded."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other)
+    return bool(one == other)
 
 
 def papers(setting: dict[str, Any]) -> tuple[str, float] | None:

@@ -1,6 +1,5 @@
 """Records → the tables of the sorting experiment: results, a protocol, a search, and speed."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,9 @@ from sparsewire.figures.pages import (
 from sparsewire.figures.series import Group, Record
 from sparsewire.figures.settings import finished, seeds
 from sparsewire.figures.sorting_settings import (
+    PROTOCOL,
     SORTING_ARGUMENTS,
+    agrees,
     papers,
     sorting_names,
     sorting_settings,
@@ -26,8 +27,6 @@ from sparsewire.figures.sorting_settings import (
 )
 from sparsewire.figures.speeds import speed_cells
 
-# The four-digit protocol: what it has that our preset has not.
-_PROTOCOL = {"lr": 10**-3.5, "jitter": 0.0, "cosine": False}
 # In fewer steps nothing is learned: such runs tell how long a step takes.
 _LEAST_LEARNED = 1_000
 # By their names in records.
@@ -84,12 +83,12 @@ def sorting_protocol_table(records: Sequence[Record]) -> str:
     as they came, for both.
     """
     found = [group for group in _of(records, "test") if _is_protocol(group.setting)]
-    told = ["size", "places", "data", "network", "loss", "steps", "batch"]
+    told = ["size", "places", "data", "loss", "steps", "batch"]
     # What is the protocol's is no news, unless some have it otherwise.
     told += [
         name
-        for name, value in _PROTOCOL.items()
-        if all(math.isclose(group.setting.get(name, math.nan), value) for group in found)
+        for name, value in PROTOCOL.items()
+        if all(agrees(group.setting.get(name), value) for group in found)
     ]
     names = sorting_names(found, told)
     rows = [_protocol_row(*pair) for pair in zip(found, names, strict=True)]
