@@ -33,6 +33,7 @@ def test_the_order_is_that_of_tables() -> None:
     order = [
         {"canvas": 60, "model": "reinforce"},
         {"model": "convnet"},
+        {"added": "later"},
         {},
         {"preset": "paper"},
         {"glimpses": 8, "size": 12},

@@ -108,7 +108,7 @@ def test_a_number_of_the_paper_is_said_once(tmp_path: Path) -> None:
     found = gathered(tmp_path, *runs)
     (task,) = summary("attention", lines_of("attention", found.records))
     assert len(task.ours) == 2
-    assert task.paper == ["1 glimpse of 32 × 32: 0.85 %"]
+    assert task.paper == ["1 glimpse of 32 × 32: 0.85\u00a0%"]
 
 
 def test_the_paper_s_error_of_a_sort_is_said_once(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_the_paper_s_error_of_a_sort_is_said_once(tmp_path: Path) -> None:
     runs = [sorting(method=method, **task) for method in ("exact", "sampled", "odd_even")]
     found = gathered(tmp_path, *runs)
     (row,) = summary("sorting", lines_of("sorting", found.records))
-    assert row.paper == ["sampled quicksort, strict error: around 40 %"]
+    assert row.paper == ["sampled quicksort, strict error: around 40\u00a0%"]
     assert (len(row.ours), len(row.baselines)) == (2, 1)
 
 
@@ -164,16 +164,29 @@ def test_keys_without_a_sort_are_shown_alone(tmp_path: Path) -> None:
     assert "images" not in strip
 
 
-def test_digits_of_large_sets_stand_below_each_other(tmp_path: Path) -> None:
-    n, count = 16, 16
+def save_sort(path: Path, n: int) -> None:
+    """Numbers of three digits that were in order from the start."""
     arrays = {
         "step": np.arange(1),
-        "keys": np.arange(count, dtype=np.float32)[None],
-        "values": np.arange(count),
-        "halves": np.broadcast_to(np.eye(n), (1, 4, n, n)).astype(np.float16),
+        "keys": np.arange(n, dtype=np.float32)[None],
+        "values": np.arange(n),
+        "halves": np.broadcast_to(np.eye(n), (1, n.bit_length() - 1, n, n)).astype(np.float16),
         "images": np.zeros((n, 3, 6, 5), np.uint8),
     }
-    np.savez(tmp_path / "s.npz", **arrays)
+    np.savez(path, **arrays)
+
+
+def test_eight_numbers_are_shown_first(tmp_path: Path) -> None:
+    for n in (4, 8, 16):
+        save_sort(tmp_path / f"{n}.npz", n)
+    save_keys(tmp_path / "2.npz", halves=None, images=None)
+    runs = [sorting(wiring=f"{n}.npz", size=n, places=3) | {"key": str(n)} for n in (2, 4, 8, 16)]
+    shown = strips(lines_of("sorting", gathered(tmp_path, *runs).records), [])
+    assert [strip["levels"] for strip in shown] == [3, 2, 4, 0]
+
+
+def test_digits_of_large_sets_stand_below_each_other(tmp_path: Path) -> None:
+    save_sort(tmp_path / "s.npz", 16)
     found = gathered(tmp_path, sorting(wiring="s.npz", size=16, places=3))
     (strip,) = strips(lines_of("sorting", found.records), [])
     assert strip["abreast"] == 1

@@ -183,7 +183,9 @@ def _order(setting: dict[str, Any]) -> tuple[Any, ...]:
     model = setting["model"]
     rank = known.index(model) if model in known else len(known)
     looks = setting["glimpses"], setting["size"]
-    return setting["canvas"], rank, model, *looks, setting["preset"] != "ours", setting["reduce"]
+    # Of two that are alike, the one with more arguments is of the later version: it comes first.
+    last = setting["preset"] != "ours", setting["reduce"], -len(setting)
+    return setting["canvas"], rank, model, *looks, *last
 
 
 def _plain_name(setting: dict[str, Any]) -> str:

@@ -44,7 +44,11 @@ def summary(experiment: str, lines: Sequence[Line]) -> list[Task]:
         if alike[0].group.setting.get("split", "test") != "test":
             continue
         shown = [line for line in alike if _is_usual(line)] or alike
-        said = dict.fromkeys(f"{_of_what(line)}: {line.paper}" for line in shown if line.paper)
+        said = dict.fromkeys(
+            f"{_of_what(line)}: {line.paper}".replace(" %", "\u00a0%")
+            for line in shown
+            if line.paper
+        )
         tasks.append(
             Task(
                 experiment,

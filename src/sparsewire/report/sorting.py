@@ -29,8 +29,9 @@ def strips(lines: Sequence[Line], notes: list[str]) -> list[dict[str, Any]]:
         kept = read_or_note(read_keys, record, notes)
         if kept is not None:
             shown.append(_strip(line, record, kept))
-    # Those that can be watched level by level first.
-    return sorted(shown, key=lambda strip: strip["levels"] == 0)
+    # Those that can be watched level by level first, and of these such of eight numbers: fewer have
+    # little to sort, and more are small to look at.
+    return sorted(shown, key=lambda strip: (strip["levels"] == 0, abs(strip["levels"] - 3)))
 
 
 def _with_files(line: Line) -> list[Record]:

@@ -165,6 +165,7 @@ function paintStrip(context, width, height, sort, frame, position) {
         parts.forEach((part, element) => row.put(element, place, part)));
       context.drawImage(row.canvas, x(0), y(level), sort.count * tile, high);
     }
+    paintGaps(context, sort, x, y(level), high);
   }
   if (share > 1e-6) {
     const smooth = share * share * (3 - 2 * share);
@@ -208,6 +209,14 @@ function moves(sort, frame, first, smooth, put) {
       const place = from + (to - from) * smooth;
       before[from].forEach((part, element) => put(element, place, part * moved));
     }
+  }
+}
+
+// Digits of one number stand together, those of the next apart from them.
+function paintGaps(context, sort, x, top, high) {
+  context.fillStyle = colour("line");
+  for (let place = 1; place < sort.count; place += 1) {
+    context.fillRect(x(place) - 1.5, top, 3, high);
   }
 }
 
