@@ -10,8 +10,9 @@ from torch import Tensor
 from trials import CPU, build, everything, of_every_model, step
 
 from sparsewire.data import CANVASES, Digits, Scene
-from sparsewire.experiments import attention
-from sparsewire.experiments.attention import Attention, AttentionTrial
+from sparsewire.experiments import attention, attention_trial
+from sparsewire.experiments.attention import Attention
+from sparsewire.experiments.attention_trial import AttentionTrial
 
 pytestmark = pytest.mark.usefixtures("glyphs")
 
@@ -84,14 +85,14 @@ def test_every_step_has_canvases_of_its_own():
 def scenes(monkeypatch: pytest.MonkeyPatch) -> list[Scene]:
     """What is drawn to train on, as it comes."""
     drawn: list[Scene] = []
-    draw = attention.draw_batch
+    draw = attention_trial.draw_batch
 
     def noted(*args: Any, **options: Any) -> tuple[Scene, Tensor]:
         scene, labels = draw(*args, **options)
         drawn.append(scene)
         return scene, labels
 
-    monkeypatch.setattr(attention, "draw_batch", noted)
+    monkeypatch.setattr(attention_trial, "draw_batch", noted)
     return drawn
 
 

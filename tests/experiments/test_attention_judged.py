@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from trials import build, of_every_looking_model, of_every_model
 
-from sparsewire.experiments import attention
+from sparsewire.experiments import attention_trial
 from sparsewire.models import GlimpseClassifier
 
 pytestmark = pytest.mark.usefixtures("glyphs")
@@ -30,7 +30,7 @@ class Says(nn.Module):
 @pytest.mark.parametrize("at_once", [1, 5, 10_000])
 @pytest.mark.parametrize("answer", range(0, 10, 3))
 def test_the_error_of_a_constant_answer_is_the_share_of_other_classes(answer, at_once, monkeypatch):
-    monkeypatch.setattr(attention, "_JUDGED_PIXELS", at_once * 60 * 60)
+    monkeypatch.setattr(attention_trial, "_JUDGED_PIXELS", at_once * 60 * 60)
     trial = build("convnet")
     trial.model = Says(nn.functional.one_hot(torch.tensor(answer), 10).float())
     others = (trial.labels != answer).float().mean().item()

@@ -21,8 +21,8 @@ from trials import (
 )
 
 from sparsewire.data import Digits
-from sparsewire.experiments import attention
-from sparsewire.experiments.attention import AttentionTrial
+from sparsewire.experiments import attention, attention_trial
+from sparsewire.experiments.attention_trial import AttentionTrial
 from sparsewire.models import ReinforceGlimpse
 
 pytestmark = pytest.mark.usefixtures("glyphs")
@@ -98,12 +98,12 @@ def test_reinforce_gets_the_gradient_of_its_score(source, squash):
     got = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
 
     torch.manual_seed(5)
-    scene, labels = attention.draw_batch(trial.digits, 32, trial.canvas)
+    scene, labels = attention_trial.draw_batch(trial.digits, 32, trial.canvas)
     told = model.source(scene.images).view(32, 2, 2)
     means = told.sigmoid() if squash else told + 0.5
     centres = (means + 0.1 * torch.randn(32, 2, 2)).detach()
     torch.manual_seed(5)
-    attention.draw_batch(trial.digits, 32, trial.canvas)
+    attention_trial.draw_batch(trial.digits, 32, trial.canvas)
     scores, _ = model(scene.images)
     plain = cross_entropy(scores, labels)
     torch.testing.assert_close(loss, plain)
@@ -142,7 +142,7 @@ def test_the_price_of_a_glimpse_has_a_gradient_but_is_no_part_of_the_loss(model,
     seen: list[Tensor] = []
     looks_of(paying.model).watch = seen.append
     torch.manual_seed(5)
-    scene, labels = attention.draw_batch(paying.digits, 32, paying.canvas)
+    scene, labels = attention_trial.draw_batch(paying.digits, 32, paying.canvas)
     scores = paying.model(scene.images)
     understood = (scores.detach().softmax(1)[torch.arange(32), labels] - 0.1).clamp(min=0)
     assert 0 < (understood > 0).sum() < 32

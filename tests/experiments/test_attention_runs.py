@@ -13,7 +13,8 @@ from tests.training.toy import assert_identical, finished, resumed, stop, traini
 from trials import of_every_model
 
 from sparsewire.cli import main
-from sparsewire.experiments.attention import Attention, AttentionTrial, Model
+from sparsewire.experiments.attention import Attention, Model
+from sparsewire.experiments.attention_trial import AttentionTrial
 from sparsewire.figures.looks import read_looks
 
 # Checks of annotations draw from Python's generator, and no two runs would draw the same.

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from trials import LOOKING, MODELS, checked, small
 
-from sparsewire.experiments.attention import make_model
+from sparsewire.experiments.attention_model import make_model
 from sparsewire.experiments.rates import parameter_groups, rise_and_fall
 
 RATE, SOURCE, FRAMES = 0.5, 0.25, 0.125

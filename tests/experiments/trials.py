@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sparsewire.experiments.attention import Attention, AttentionTrial, Model
+from sparsewire.experiments.attention import Attention, Model
+from sparsewire.experiments.attention_trial import AttentionTrial
 from sparsewire.layers.convnet import ConvNet
 from sparsewire.layers.finder import Finder
 from sparsewire.models import GlimpseClassifier
