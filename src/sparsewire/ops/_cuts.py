@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparsewire._typing import Float
+from sparsewire._typing import Bool, Float
 from sparsewire.ops._checks import kept
 from sparsewire.ops._precision import without_autocast
 
@@ -94,12 +94,7 @@ def _cut(
 ) -> tuple[Float[Tensor, " r"], Float[Tensor, "r m"] | None]:
     """Minus the log-probability that buckets are cut after `lower` elements, and its gradient."""
     odds = keys.mean(-1, keepdim=True) - keys  # for the lower half
-    if odds.shape[-1] <= _FEW:
-        symmetric = _few_symmetric(odds, lower, wanted)
-    else:
-        every = torch.ones_like(odds, dtype=torch.bool)
-        counts = odds.new_full(odds.shape[:1], lower)
-        symmetric = _symmetric(odds, every, counts, wanted)
+    symmetric = _symmetric(odds, odds.new_full(odds.shape[:1], lower), None, wanted)
     # What is chosen rightly are the first ones, whose odds are compared with those of the largest.
     right = odds[:, :lower].sum(-1)
     losses = symmetric.beyond + (symmetric.largest - right)
@@ -111,17 +106,18 @@ def _cut(
         return losses, slopes
     # Those that are equal to both sides of the cut may change places.
     free = goal == goal[:, lower - 1 : lower]
-    rows = (free[:, lower]).nonzero().squeeze(-1)
+    rows = free[:, lower].nonzero().squeeze(-1)
     if len(rows):
-        among, some = free[rows], odds[rows]
-        kept = among[:, :lower]
-        here = _symmetric(some, among, kept.sum(-1).to(odds.dtype), wanted)
-        gained = here.beyond + (here.largest - (some[:, :lower] * kept).sum(-1))
-        losses[rows] -= gained
+        free = free[rows]
+        there = free.any(0).nonzero()
+        first, end = int(there[0]), int(there[-1]) + 1
+        free, odds = free[:, first:end], odds[rows, first:end]
+        kept = free[:, : lower - first].to(odds.dtype)
+        here = _symmetric(odds, kept.sum(-1), free, wanted)
+        losses[rows] -= here.beyond + (here.largest - (odds[:, : lower - first] * kept).sum(-1))
         if slopes is not None and here.chances is not None:
-            more = here.chances
-            more[:, :lower] -= kept.to(odds.dtype)
-            slopes[rows] += more
+            here.chances[:, : lower - first] -= kept
+            slopes[rows, first:end] += here.chances
     return losses, slopes
 
 
@@ -133,10 +129,28 @@ class _Symmetric(NamedTuple):
     chances: Tensor | None  # the gradient: how likely each element is chosen
 
 
-def _few_symmetric(odds: Tensor, count: int, wanted: bool) -> _Symmetric:
-    """The same for few elements, by all choices of `count` of them."""
-    choices = _choices(odds.shape[-1], count)
-    products = odds @ choices
+def _symmetric(
+    odds: Float[Tensor, "r m"],
+    counts: Float[Tensor, " r"],
+    among: Bool[Tensor, "r m"] | None,
+    wanted: bool,
+) -> _Symmetric:
+    """Of log-odds in rows: `counts` are chosen, among all or some of the elements."""
+    by = _by_trying if odds.shape[-1] <= _FEW else _by_roots
+    return by(odds, counts, among, wanted)
+
+
+def _by_trying(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool) -> _Symmetric:
+    """All choices, of few elements."""
+    m = odds.shape[-1]
+    if among is None:
+        choices = _choices(m, int(counts[0]))
+        products = odds @ choices
+    else:
+        choices = _every_choice(m)
+        wrong = choices.sum(0) != counts.unsqueeze(-1)
+        wrong |= (~among).to(odds.dtype) @ choices > 0
+        products = (odds @ choices).masked_fill_(wrong, -math.inf)
     largest = products.amax(-1)
     weights = (products - largest.unsqueeze(-1)).exp_()
     total = weights.sum(-1)
@@ -154,8 +168,15 @@ def _choices(m: int, count: int) -> Float[Tensor, "m s"]:
     return table
 
 
-def _symmetric(odds: Tensor, among: Tensor, counts: Tensor, wanted: bool) -> _Symmetric:
-    """Of log-odds in rows, those among which as many are chosen as `counts` says."""
+@kept
+def _every_choice(m: int) -> Float[Tensor, "m s"]:
+    """All choices of any number of m elements."""
+    return torch.cat([_choices(m, count) for count in range(m + 1)], dim=-1)
+
+
+def _by_roots(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool) -> _Symmetric:
+    """The number of those that are chosen each by itself, as many as `counts` on average."""
+    among = torch.ones_like(odds, dtype=torch.bool) if among is None else among
     order = odds.masked_fill(~among, -math.inf).sort(dim=-1, descending=True).values
     taken = torch.arange(odds.shape[-1]) < counts.unsqueeze(-1)
     largest = order.masked_fill(~taken, 0).sum(-1)
