@@ -315,6 +315,18 @@ def test_numbers_move_through_the_levels(page: Page, report: Path, width: int) -
     assert picture_of(page, keys) != before
 
 
+def test_digits_stand_below_each_other_where_there_is_no_room(page: Page, tmp_path: Path) -> None:
+    """Of eight numbers of three digits a row is three digits high then, and not one."""
+    write_page(gather([ROOT / "results"], None), tmp_path / "report.html")
+    shapes = {}
+    for width in (DESK, PHONE):
+        page.open(tmp_path / "report.html", width, **STILL)
+        strip = "document.querySelector('[data-viewer=\"sorting\"] .wide canvas')"
+        page.wait(f"{strip}.clientHeight > 60")
+        shapes[width] = page.run(f"{strip}.clientHeight / {strip}.clientWidth")
+    assert shapes[PHONE] > 2 * shapes[DESK]
+
+
 def test_it_prints_light_and_whole(page: Page, report: Path) -> None:
     page.open(report, DESK, prefers_color_scheme="dark", **STILL)
     found = page.call("Page.printToPDF", printBackground=True, timeout=60)

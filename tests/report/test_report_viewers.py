@@ -124,7 +124,7 @@ def test_a_sort_is_shown_level_by_level(tmp_path: Path) -> None:
     save_keys(tmp_path / "s.npz", places=2)
     found = gathered(tmp_path, sorting(wiring="s.npz", places=2))
     (strip,) = strips(lines_of("sorting", found.records), [])
-    assert (strip["levels"], strip["abreast"], len(strip["images"])) == (2, 2, 4)
+    assert (strip["levels"], strip["places"], len(strip["images"])) == (2, 2, 4)
     assert strip["misplaced"] == [4, 2, 0]
     assert strip["spearman"][-1] == 1.0
     halves = unpacked(strip["halves"]) / 255
@@ -185,13 +185,12 @@ def test_eight_numbers_are_shown_first(tmp_path: Path) -> None:
     assert [strip["levels"] for strip in shown] == [3, 2, 4, 0]
 
 
-def test_digits_of_large_sets_stand_below_each_other(tmp_path: Path) -> None:
+def test_the_digits_of_a_number_are_one_picture(tmp_path: Path) -> None:
     save_sort(tmp_path / "s.npz", 16)
     found = gathered(tmp_path, sorting(wiring="s.npz", size=16, places=3))
     (strip,) = strips(lines_of("sorting", found.records), [])
-    assert strip["abreast"] == 1
     head = base64.b64decode(strip["images"][0].partition(",")[2])[16:24]
-    assert (int.from_bytes(head[:4]), int.from_bytes(head[4:])) == (5, 18)
+    assert (int.from_bytes(head[:4]), int.from_bytes(head[4:])) == (15, 6)
 
 
 def test_curves_keep_all_points_of_few_runs_and_some_of_many(tmp_path: Path) -> None:

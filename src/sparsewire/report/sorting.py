@@ -13,8 +13,6 @@ from sparsewire.report.lines import Line
 from sparsewire.training.records import Record
 
 _MOST_RUNS, _MOST_FRAMES, _MOST_KEYS = 6, 40, 500
-# Digits of a row; of more, those of a number stand below each other.
-_MOST_ABREAST = 24
 # Half-permutations of larger sets are tables of more numbers than a page should hold.
 _LARGEST_SET = 32
 
@@ -65,15 +63,10 @@ def _strip(line: Line, record: Record, kept: Keys) -> dict[str, Any]:
         return strip
     # A byte for each share: what is less than 1/255 is not seen.
     shares = np.clip(kept.halves[chosen].astype(np.float64), 0, 1)
-    n, places = kept.images.shape[:2]
-    stacked = n * places > _MOST_ABREAST
     return strip | {
-        "abreast": 1 if stacked else places,
         "levels": int(kept.halves.shape[1]),
         "halves": packed((255 * shares).round(), "u1"),
         "misplaced": [misplaced(kept, number) for number in chosen],
-        "images": [
-            picture(np.concatenate(list(number), axis=0 if stacked else 1))
-            for number in kept.images
-        ],
+        # Digits side by side; where they would be too small, the page puts them below each other.
+        "images": [picture(np.concatenate(list(number), axis=1)) for number in kept.images],
     }

@@ -54,9 +54,8 @@ function sortingStage(stage, run) {
     Promise.all(sort.images.map((image) => image.decode())).then(redraw, () => {});
   }
   const named = (name, { root }) => make("div", {}, make("strong", { class: "hint" }, name), root);
-  const stacked = run.places > 1 && run.abreast === 1;
   const caption = "the set, top to bottom; orange: where it is cut" +
-    (stacked ? "; the digits of a number stand below each other" : "");
+    (sort && standsBelow(sort, Infinity) ? "; the digits of a number stand below each other" : "");
   stage.replaceChildren(
     ...(sort ? [stripBox(sort,
       panel(caption, strip.canvas),
@@ -74,10 +73,23 @@ function sortingStage(stage, run) {
   return { leave };
 }
 
+const LABEL = 78; // pixels for the names of rows
+const MOST_ABREAST = 24; // digits
+const SMALLEST = 18; // pixels of a digit
+
+// Whether the digits of a number stand below each other, in a strip so wide: there are many then,
+// or they would be too small to be read side by side.
+function standsBelow(sort, width) {
+  const digits = sort.count * sort.run.places;
+  return sort.run.places > 1 && (digits > MOST_ABREAST || width / digits < SMALLEST);
+}
+
 // As wide as digits need to be read well, and not more.
 function stripBox(sort, ...children) {
   const box = make("div", { class: "wide" }, ...children);
-  box.style.maxWidth = `${78 + sort.count * sort.run.abreast * (sort.run.abreast > 1 ? 54 : 44)}px`;
+  const below = standsBelow(sort, Infinity);
+  const digits = sort.count * (below ? 1 : sort.run.places);
+  box.style.maxWidth = `${LABEL + digits * (below || sort.run.places === 1 ? 44 : 54)}px`;
   box.style.minWidth = "min(100%, 30rem)";
   return box;
 }
@@ -137,11 +149,13 @@ function half(sort, frame, level, to, from) {
 
 // Where things are, in pixels: names at the left, numbers at the foot, room between rows to move.
 function stripLayout(sort, width) {
-  const label = Math.min(78, 0.24 * width);
+  const label = Math.min(LABEL, 0.24 * width);
   const tile = (width - label) / sort.count;
   const [image] = sort.images;
-  const high = image.naturalWidth ? (tile * image.naturalHeight) / image.naturalWidth : tile;
-  return { label, tile, high, pitch: high + clamp(0.6 * high, 12, 30), foot: 44 };
+  const digit = image.naturalWidth ? (sort.run.places * image.naturalHeight) / image.naturalWidth : 1;
+  const below = standsBelow(sort, width - label);
+  const high = digit * tile * (below ? sort.run.places : 1 / sort.run.places);
+  return { label, tile, high, below, pitch: high + clamp(0.6 * high, 12, 30), foot: 44 };
 }
 
 function stripRatio(sort, width) {
@@ -150,11 +164,11 @@ function stripRatio(sort, width) {
 }
 
 function paintStrip(context, width, height, sort, frame, position) {
-  const { label, tile, high, pitch, foot } = stripLayout(sort, width);
+  const { label, tile, high, below, pitch, foot } = stripLayout(sort, width);
   const x = (place) => label + place * tile;
   const y = (level) => level * pitch + 4;
   const { first, share } = between(position, sort.levels + 1);
-  const row = blankRow(sort, tile, high);
+  const row = blankRow(sort, tile, high, below);
   for (let level = 0; level <= sort.levels; level += 1) {
     if (level > position + 1e-6) {
       context.fillStyle = colour("grid");
@@ -178,7 +192,7 @@ function paintStrip(context, width, height, sort, frame, position) {
 }
 
 // A row of pictures on black, where light adds up, as in a mixture of pictures.
-function blankRow(sort, tile, high) {
+function blankRow(sort, tile, high, below) {
   const scale = Math.min(window.devicePixelRatio || 1, 2);
   const canvas = document.createElement("canvas");
   canvas.width = Math.max(Math.round(sort.count * tile * scale), 1);
@@ -195,7 +209,13 @@ function blankRow(sort, tile, high) {
   const put = (element, place, share) => {
     if (share < 0.003) return;
     context.globalAlpha = Math.min(share, 1);
-    context.drawImage(sort.images[element], place * wide + 1, 0, wide - 2, canvas.height);
+    const image = sort.images[element];
+    const parts = below ? sort.run.places : 1;
+    const [from, to] = [image.naturalWidth / parts, canvas.height / parts];
+    for (let part = 0; part < parts; part += 1) {
+      context.drawImage(image, part * from, 0, from, image.naturalHeight,
+        place * wide + 1, part * to, wide - 2, to);
+    }
   };
   return { canvas, clear, put };
 }
