@@ -50,7 +50,7 @@ help: ## list the targets
 
 demo: $(VENV)/.demo ## learn wires, a sort and glimpses on the CPU, and make a report of them
 	$(BIN)/python -m sparsewire identity --size 16 --steps 6000 --evaluate-every 100 --until 1e-6 --resume --out out
-	$(BIN)/python -m sparsewire sorting --data digits --places 1 --size 4 --batch 32 --steps 400 --lr 0.002 --jitter 0.3 --resume --out out
+	$(BIN)/python -m sparsewire sorting --data digits --places 1 --size 4 --batch 32 --steps 400 --resume --out out
 	$(BIN)/python -m sparsewire attention --data digits --steps 300 --evaluate-every 20 --resume --out out
 	$(BIN)/python -m sparsewire report out --out out/report.html
 

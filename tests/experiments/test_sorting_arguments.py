@@ -46,6 +46,14 @@ def test_small_digits_are_read_by_a_small_network(given, network):
     assert Sorting(data="digits", **given).resolved().network == network
 
 
+def test_small_digits_are_learned_from_in_fewer_and_larger_steps():
+    args = Sorting(data="digits").resolved()
+    assert (args.lr, args.jitter, args.network) == (2e-3, 0.3, "wide")
+    assert Sorting(data="digits", jitter=1.0, lr=0.1).resolved().jitter == 1.0
+    paper = Sorting(data="digits", preset="paper").resolved()
+    assert (paper.lr, paper.jitter) == (5e-5, 0.0)
+
+
 @of_every_preset
 @of_every_method
 def test_nothing_is_left_open(method, preset):

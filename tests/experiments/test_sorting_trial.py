@@ -91,7 +91,7 @@ def test_the_learning_rate_falls_along_a_cosine_or_stays():
         rates.append(trial.optimizer.param_groups[0]["lr"])
         trial.optimizer.step()
         trial.schedule.step()
-    want = [1e-3 * 0.5 * (1 + math.cos(math.pi * step / 10)) for step in range(10)]
+    want = [2e-3 * 0.5 * (1 + math.cos(math.pi * step / 10)) for step in range(10)]
     assert rates == pytest.approx(want)
 
 

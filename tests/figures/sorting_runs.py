@@ -59,6 +59,8 @@ def usual(setting: dict[str, Any]) -> dict[str, Any]:
     method = setting["method"]
     named = ("lr", "bend", "tanh", "jitter", "dropout", "decay")
     found = {name: chosen[name] for name in named}
+    if (setting["preset"], setting["data"]) == ("ours", "digits"):
+        found |= {"lr": 2e-3, "jitter": 0.3}
     found["loss"] = {"likelihood": "order", "sampled": "steps"}.get(method, "permutation")
     sharp = method in ("exact", "sampled", "odd_even", "bitonic")
     found["temperature"] = 0.1 if sharp else 1.0
