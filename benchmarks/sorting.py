@@ -13,7 +13,8 @@ SEEDS = "--seeds 0 1 2"
 STEPS = {16: 12_000, 4: 20_000, 8: 15_000, 32: 4_000}
 # Of the peer to beat, as many as take as long: its network of layers costs time too.
 PEER_STEPS = 6_600
-FIELD = ("likelihood", "exact", "odd_even", "bitonic", "neuralsort", "softsort", "sinkhorn")
+OURS = ("likelihood", "exact", "sampled")
+PEERS = ("odd_even", "bitonic", "neuralsort", "softsort", "sinkhorn", "projection")
 SHORT = "--split validation --seeds 0 --no-keep-frames"
 # The four-digit protocol: a rate of 10^-3.5 that stays, pictures as they are.
 PROTOCOL = (
@@ -25,7 +26,17 @@ PARTS = {
     # Same network, data and augmentation, and as much time.
     "peer": [f"--method odd_even --steps {PEER_STEPS} {SEEDS}"],
     # All of them, with as many steps.
-    "field": [f"--method {method} --steps 2500 --seeds 0" for method in FIELD],
+    "field": [f"--method {method} --steps 2500 --seeds 0" for method in OURS + PEERS],
+    # Peers get a search too.
+    "temperatures": [
+        f"--method {method} --temperature {one} --steps 1000 {SHORT}"
+        for methods, temperatures in (
+            (("exact", "bitonic"), (0.03, 0.1, 0.3)),
+            (("neuralsort", "softsort", "sinkhorn", "projection"), (0.1, 1.0, 10.0)),
+        )
+        for method in methods
+        for one in temperatures
+    ],
     # Its learning rate is too small to get anywhere in a few minutes: ours is from "rates".
     "paper": [
         f"--preset paper --lr 0.001 --size {n} --steps {steps} {SEEDS}"
@@ -60,7 +71,7 @@ PARTS = {
             "--lr 0.002 --tanh False",
             "--lr 0.002 --bend 0.0 --tanh False",
             "--lr 0.002 --jitter 0.0",
-            # The peer to beat gets a search too.
+            # The peer to beat.
             "--method odd_even --lr 0.001",
             "--method odd_even --lr 0.002",
             "--method odd_even --lr 0.002 --temperature 0.03",
@@ -75,7 +86,9 @@ PARTS = {
             "--temperature 0.1",
             "--temperature 0.1 --bend 0.0",
             "--temperature 0.03",
+            "--temperature 0.03 --bend 0.0",
             "--temperature 0.01",
+            "--temperature 0.01 --bend 0.0",
             "--method odd_even",
             "--method odd_even --temperature 0.03",
             "--method odd_even --temperature 0.01",

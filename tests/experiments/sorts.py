@@ -22,6 +22,7 @@ LOSSES: dict[Method, tuple[str, ...]] = {
     "neuralsort": ("permutation", "pixels"),
     "softsort": ("permutation", "pixels"),
     "sinkhorn": ("permutation", "pixels"),
+    "projection": ("ranks",),
     "odd_even": ("permutation", "pixels"),
     "bitonic": ("permutation", "pixels"),
 }

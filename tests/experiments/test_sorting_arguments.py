@@ -73,7 +73,8 @@ def test_nothing_is_left_open(method, preset):
         ("likelihood", "order", "order"),
         ("exact", "permutation", "steps"),
         ("sampled", "steps", "steps"),
-        *((method, "permutation", "permutation") for method in METHODS[3:]),
+        ("projection", "ranks", "ranks"),
+        *((one, "permutation", "permutation") for one in METHODS[3:] if one != "projection"),
     ],
 )
 def test_every_method_has_a_loss_of_its_own(method, ours, papers):
@@ -84,7 +85,7 @@ def test_every_method_has_a_loss_of_its_own(method, ours, papers):
 @pytest.mark.parametrize(
     ("methods", "temperature"),
     [
-        (["likelihood", "neuralsort", "softsort", "sinkhorn"], 1.0),
+        (["likelihood", "neuralsort", "softsort", "sinkhorn", "projection"], 1.0),
         (["exact", "sampled", "odd_even", "bitonic"], 0.1),
     ],
 )
@@ -128,8 +129,10 @@ def test_methods_go_with_these_losses(method, loss):
     [(m, loss) for m in METHODS for loss in get_args(Loss) if loss not in LOSSES[m]],
 )
 def test_no_other_loss_goes_with_a_method(method, loss):
-    message = f"loss order belongs to method likelihood; got {loss} with {method}"
-    if loss == "steps" and method != "likelihood":
+    pairs = {"order": "likelihood", "ranks": "projection"}
+    one = next(one for one in (*pairs, "steps") if one == loss or pairs.get(one) == method)
+    message = f"loss {one} belongs to method {pairs.get(one)}; got {loss} with {method}"
+    if one == "steps":
         message = f"loss steps needs method exact or sampled; got {method}"
     with pytest.raises(ValueError, match=f"^{message}$"):
         Sorting(method=method, loss=loss).resolved()

@@ -117,6 +117,8 @@ def test_a_diverged_run_is_recorded(tmp_path, capsys):
         (["--method", "bitonic", "--size", "6"], "size"),
         (["--loss", "steps", "--method", "softsort"], "loss steps"),
         (["--loss", "pixels"], "loss order"),
+        (["--loss", "ranks", "--method", "exact"], "loss ranks"),
+        (["--loss", "pixels", "--method", "projection"], "loss ranks"),
         (["--samples", "3"], "samples"),
     ],
 )

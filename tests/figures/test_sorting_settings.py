@@ -50,7 +50,7 @@ def test_the_order_is_that_of_tables() -> None:
     found = [group.setting["key"] for group in sorting_settings(runs)]
     assert found == [str(i) for i in range(len(order))]
     assert rank({"method": "likelihood"}) == 0
-    assert rank({"method": "another"}) == 8
+    assert rank({"method": "another"}) == 9
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from torch.autograd import gradcheck
 from sparsewire.models.sorters import (
     network_sort,
     neural_sort,
+    projected_ranks,
     sinkhorn_sort,
     soft_sort_matrix,
 )
@@ -318,3 +319,55 @@ def test_a_network_can_be_used_after_inference(network):
     network_sort(keys, network=network)[0, 0].backward()
     assert keys.grad is not None
     assert keys.grad.any()
+
+
+# Ranks by projection.
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.3, 1.0, 5.0])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 6])
+def test_projected_ranks_are_the_nearest_mixture_of_permutations(n, temperature):
+    """What is nearest in a convex set: it is of the set, and no corner lies on the side of the
+    point that is projected."""
+    points = some_keys(20, n)
+    ranks = projected_ranks(points, temperature)
+    corners = torch.tensor(list(itertools.permutations(range(n))), dtype=torch.float64)
+    assert is_mixture(ranks)
+    toward = (points / temperature - ranks) @ corners.T
+    best = ((points / temperature - ranks) * ranks).sum(-1, keepdim=True)
+    assert (toward <= best + 1e-9).all()
+
+
+def is_mixture(ranks: Tensor) -> bool:
+    """Rado: any k of the numbers sum to no less than the k smallest ranks, all to all of them."""
+    n = ranks.shape[-1]
+    sums = ranks.sort(dim=-1).values.cumsum(-1)
+    least = torch.arange(n, dtype=ranks.dtype).cumsum(-1)
+    whole = torch.allclose(sums[..., -1], least[-1].expand(sums.shape[:-1]))
+    return whole and bool((sums >= least - 1e-9).all())
+
+
+def test_projected_ranks_of_two_keys_are_known():
+    """½ ± half the difference, up to a difference of 1."""
+    keys = torch.tensor([[0.0, 0.6], [0.6, 0.0], [0.0, 7.0], [2.0, 2.0]])
+    want = torch.tensor([[0.2, 0.8], [0.8, 0.2], [0.0, 1.0], [0.5, 0.5]])
+    torch.testing.assert_close(projected_ranks(keys), want)
+    torch.testing.assert_close(projected_ranks(4 * keys, 4.0), want)
+
+
+def test_projected_ranks_have_the_gradients_of_differences():
+    for temperature in (0.2, 1.0, 3.0):
+        keys = some_keys(4, 6).requires_grad_()
+        assert gradcheck(partial(projected_ranks, temperature=temperature), keys)
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3), (0,)], ids=str)
+def test_projected_ranks_of_every_set_are_its_own(batch):
+    keys = some_keys(*batch, 5)
+    each = [projected_ranks(one) for one in keys.reshape(-1, 5)]
+    want = torch.stack(each).view(*batch, 5) if each else torch.zeros(*batch, 5).double()
+    torch.testing.assert_close(projected_ranks(keys), want)
+
+
+def test_no_keys_have_no_projected_ranks():
+    assert projected_ranks(torch.zeros(3, 0)).shape == (3, 0)

@@ -21,7 +21,13 @@ from sparsewire.experiments.pictures import draw_order, draw_points
 from sparsewire.experiments.rates import rise_and_fall
 from sparsewire.layers.sort import QuickSort
 from sparsewire.models.keys import KeyNetwork, WideKeyNetwork
-from sparsewire.models.sorters import network_sort, neural_sort, sinkhorn_sort, soft_sort_matrix
+from sparsewire.models.sorters import (
+    network_sort,
+    neural_sort,
+    projected_ranks,
+    sinkhorn_sort,
+    soft_sort_matrix,
+)
 from sparsewire.ops._checks import check_count, check_range
 from sparsewire.ops.likelihood import order_loss
 from sparsewire.training.command import run_command
@@ -29,9 +35,17 @@ from sparsewire.training.options import Experiment
 from sparsewire.training.trial import Share, Trial, generator
 
 Method = Literal[
-    "likelihood", "exact", "sampled", "neuralsort", "softsort", "sinkhorn", "odd_even", "bitonic"
+    "likelihood",
+    "exact",
+    "sampled",
+    "neuralsort",
+    "softsort",
+    "sinkhorn",
+    "projection",
+    "odd_even",
+    "bitonic",
 ]
-Loss = Literal["order", "permutation", "pixels", "steps"]
+Loss = Literal["order", "ranks", "permutation", "pixels", "steps"]
 Preset = Literal["ours", "paper"]
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -61,9 +75,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 # What learns more of small digits in few steps, for those who want to see it on a CPU.
 _ON_DIGITS = {"lr": 2e-3, "jitter": 0.3}
 # What each method is trained by if that is not said, and its temperature.
-_LOSSES: dict[str, Loss] = {"likelihood": "order", "sampled": "steps"}
-_TEMPERATURES = {"likelihood": 1.0, "neuralsort": 1.0, "softsort": 1.0, "sinkhorn": 1.0}
-_PAPERS_TEMPERATURE = 0.1  # its C is 10
+_LOSSES: dict[str, Loss] = {"likelihood": "order", "projection": "ranks", "sampled": "steps"}
+_WARM = ("likelihood", "neuralsort", "softsort", "sinkhorn", "projection")  # at 1
+_PAPERS_TEMPERATURE = 0.1  # its C is 10; that of the others
 _STEPS = 12_000
 _SET_SEED = 2019  # of the sets that errors are measured on, whatever the seed of a run
 _AT_ONCE = {"cpu": 2_000, "cuda": 50_000}  # digits that are read at once in evaluation
@@ -88,11 +102,12 @@ class Sorting(Experiment):
     method: Method | None = None
     """How keys are sorted in training. likelihood: that quicksort finds the right order; exact and
     sampled: quicksort by expected half-permutations, or by sampled ones as in the paper; the
-    others are peers: NeuralSort, SoftSort, Gumbel-Sinkhorn, differentiable sorting networks."""
+    others are peers: NeuralSort, SoftSort, Gumbel-Sinkhorn, ranks by projection as in torchsort,
+    differentiable sorting networks."""
     loss: Loss | None = None
-    """What is compared. order: the likelihood; permutation: cross-entropy of where each number
-    goes; pixels: of the sorted pictures; steps: of the pictures at each step of quicksort, the
-    paper's intermediate loss."""
+    """What is compared. order: the likelihood; ranks: with the right ones, squared; permutation:
+    cross-entropy of where each number goes; pixels: of the sorted pictures; steps: of the pictures
+    at each step of quicksort, the paper's intermediate loss."""
     preset: Preset = "ours"
     """Where the arguments come from that are left open: our choice, or the paper's."""
     network: Literal["paper", "wide"] | None = None
@@ -167,8 +182,9 @@ class Sorting(Experiment):
         method = str(filled["method"])
         theirs = chosen.get("loss") if method in ("exact", "sampled") else None
         loss = self.loss or theirs or _LOSSES.get(method, "permutation")
-        if (loss == "order") != (method == "likelihood"):
-            raise ValueError(f"loss order belongs to method likelihood; got {loss} with {method}")
+        for one, whose in (("order", "likelihood"), ("ranks", "projection")):
+            if (loss == one) != (method == whose):
+                raise ValueError(f"loss {one} belongs to method {whose}; got {loss} with {method}")
         if loss == "steps" and method not in ("exact", "sampled"):
             raise ValueError(f"loss steps needs method exact or sampled; got {method}")
         if self.samples is not None and method != "sampled":
@@ -186,7 +202,7 @@ class Sorting(Experiment):
             self,
             **self.shared_defaults(_STEPS if self.data == "mnist" else 500),
             **(filled | {"loss": loss}),
-            temperature=self.temperature or _TEMPERATURES.get(method, _PAPERS_TEMPERATURE),
+            temperature=self.temperature or (1.0 if method in _WARM else _PAPERS_TEMPERATURE),
             samples=(self.samples or self.size) if method == "sampled" else None,
             network=network,
             sets=self.sets or (10_000 if self.data == "mnist" else 300),
@@ -254,6 +270,8 @@ class SortingTrial(Trial):
             return order_loss(keys, values, temperature=heat, bend=bend) / keys.shape[1]
         if self.args.loss == "steps":
             return self._steps_loss(keys, x, values)
+        if self.args.loss == "ranks":
+            return rank_loss(projected_ranks(keys, self.args.temperature or 1.0), values)
         matrix = self.matrix(keys)
         if self.args.loss == "permutation":
             return permutation_loss(matrix, values)
@@ -363,6 +381,13 @@ def permutation_loss(matrix: Tensor, values: Tensor) -> Tensor:
     right = inorder.unsqueeze(-1) == values.unsqueeze(-2)
     chance = (matrix * right).sum(-2)
     return -chance.clamp(min=1e-20).log().mean()
+
+
+def rank_loss(ranks: Tensor, values: Tensor) -> Tensor:
+    """Return the squared error of ranks from 0; equal elements share the middle of theirs."""
+    below = values.unsqueeze(-1) - values.unsqueeze(-2)
+    right = (below.sign().float().sum(-1) + ranks.shape[-1] - 1) / 2
+    return (ranks - right).square().mean()
 
 
 def _order(values: Tensor) -> Tensor:

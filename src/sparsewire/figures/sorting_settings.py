@@ -22,6 +22,7 @@ METHODS = {
     "neuralsort": "NeuralSort",
     "softsort": "SoftSort",
     "sinkhorn": "Gumbel-Sinkhorn",
+    "projection": "projected ranks",
     "odd_even": "odd-even network",
     "bitonic": "bitonic network",
 }
