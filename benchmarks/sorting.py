@@ -21,6 +21,38 @@ PROTOCOL = (
     "--places 4 --network wide --batch 100 --lr 0.00031622776601683794 --cosine False "
     "--jitter 0.0 --decay 0.0"
 )
+PROTOCOL_CHOICES = {
+    9: (
+        "",
+        "--bend 0.0",
+        "--temperature 0.1",
+        "--temperature 0.1 --bend 0.0",
+        "--temperature 0.03",
+        "--temperature 0.03 --bend 0.0",
+        "--temperature 0.01",
+        "--temperature 0.01 --bend 0.0",
+        "--temperature 0.01 --bend 0.25",
+        "--temperature 0.003",
+        "--temperature 0.03 --reach 1",
+        "--temperature 0.01 --reach 1",
+        "--temperature 0.01 --reach 1 --bend 0.25",
+        "--temperature 0.01 --reach 1 --bend 1.0",
+        "--temperature 0.003 --reach 1",
+        "--temperature 0.01 --reach 2",
+        "--temperature 0.003 --reach 2",
+        "--method odd_even",
+        "--method odd_even --temperature 0.03",
+        "--method odd_even --temperature 0.01",
+        "--method odd_even --temperature 0.003",
+    ),
+    3: (
+        "--temperature 0.01 --reach 1",
+        "--temperature 0.003 --reach 1",
+        "--method odd_even --temperature 0.01",
+        "--method odd_even --temperature 0.003",
+    ),
+    15: ("--temperature 0.01 --reach 1", "--temperature 0.003 --reach 1"),
+}
 PARTS = {
     "main": [f"--size {n} --steps {steps} {SEEDS}" for n, steps in STEPS.items()],
     # Same network, data and augmentation, and as much time.
@@ -31,8 +63,9 @@ PARTS = {
     "temperatures": [
         f"--method {method} --temperature {one} --steps 1000 {SHORT}"
         for methods, temperatures in (
-            (("exact", "bitonic"), (0.03, 0.1, 0.3)),
-            (("neuralsort", "softsort", "sinkhorn", "projection"), (0.1, 1.0, 10.0)),
+            (("exact", "bitonic"), (0.03, 0.1, 0.3, 1.0)),
+            (("neuralsort", "softsort", "sinkhorn"), (0.1, 1.0, 10.0)),
+            (("projection",), (0.01, 0.1, 1.0, 10.0)),
         )
         for method in methods
         for one in temperatures
@@ -79,20 +112,9 @@ PARTS = {
         )
     ]
     + [
-        f"{PROTOCOL} --size 9 {how} --steps 3000 {SHORT}"
-        for how in (
-            "",
-            "--bend 0.0",
-            "--temperature 0.1",
-            "--temperature 0.1 --bend 0.0",
-            "--temperature 0.03",
-            "--temperature 0.03 --bend 0.0",
-            "--temperature 0.01",
-            "--temperature 0.01 --bend 0.0",
-            "--method odd_even",
-            "--method odd_even --temperature 0.03",
-            "--method odd_even --temperature 0.01",
-        )
+        f"{PROTOCOL} --size {n} {how} --steps 3000 {SHORT}"
+        for n, hows in PROTOCOL_CHOICES.items()
+        for how in hows
     ],
     # The time of a step, one at a time.
     "speed": [

@@ -1,6 +1,7 @@
 """The arguments of the sorting experiment: what is filled in, refused, and what decides."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -9,6 +10,8 @@ import pytest
 from sorts import LOSSES, METHODS, checked, of_every_method, of_every_pair
 
 from sparsewire.experiments.sorting import PRESETS, Loss, Sorting
+
+REPOSITORY = Path(__file__).parents[2]
 
 of_every_preset = pytest.mark.parametrize("preset", PRESETS)
 
@@ -62,7 +65,7 @@ def test_nothing_is_left_open(method, preset):
         args = checked(Sorting(method=method, preset=preset, data=data))
         open_ = [name for name, value in args.arguments().items() if value is None]
         more = [] if method == "sampled" else ["samples"]
-        assert sorted(open_) == sorted(["until", "mnist", *more])
+        assert sorted(open_) == sorted(["until", "mnist", "reach", *more])
         assert args.resolved() == args
         assert args.steps == steps
 
@@ -144,6 +147,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"places": 7}, "places must be 1 to 6; got 7"),
     ({"sets": 0}, "sets must be at least 1; got 0"),
     ({"samples": 0, "method": "sampled"}, "samples must be at least 1; got 0"),
+    ({"reach": 0}, "reach must be at least 1; got 0"),
     ({"temperature": 0.0}, "temperature must be between 1e-09 and 1e+06; got 0.0"),
     ({"temperature": -1.0}, "temperature must be between 1e-09 and 1e+06; got -1.0"),
     ({"jitter": -0.5}, "jitter must be between 0 and 10; got -0.5"),
@@ -178,9 +182,11 @@ def test_arguments_that_cannot_be_are_refused(options, message):
         checked(Sorting(**options))
 
 
-def test_a_bend_without_cuts_is_refused():
-    with pytest.raises(ValueError, match=r"^bend has a meaning with method likelihood only"):
-        Sorting(method="exact", bend=0.5).resolved()
+@pytest.mark.parametrize("given", [{"bend": 0.5}, {"reach": 2}], ids=str)
+def test_options_of_cuts_without_cuts_are_refused(given):
+    (name,) = given
+    with pytest.raises(ValueError, match=rf"^{name} has a meaning with method likelihood only"):
+        Sorting(method="exact", **given).resolved()
     with pytest.raises(ValueError, match=r"^tanh has a meaning with network paper only; got wide$"):
         Sorting(network="wide", tanh=True).check()
 
@@ -207,6 +213,7 @@ DECIDING: dict[str, tuple[Any, Any]] = {
     "data": ("mnist", "digits"), "split": ("test", "validation"), "temperature": (1.0, 0.5),
     "samples": (3, 4), "jitter": (0.25, 0.5), "dropout": (0.25, 0.5), "decay": (0.25, 0.5),
     "cosine": (True, False), "sets": (10_000, 100), "bend": (0.5, 0.25), "tanh": (True, False),
+    "reach": (None, 2),
 }  # fmt: skip
 
 
@@ -228,7 +235,7 @@ def test_bookkeeping_leaves_the_key(changes):
 
 
 def test_every_argument_decides_or_is_bookkeeping():
-    own = set(Sorting.__annotations__) - {"name", "bookkeeping"}
+    own = set(Sorting.__annotations__) - {"name", "bookkeeping", "later"}
     assert own == {*DECIDING, "mnist", "keep_frames"}
     assert Sorting.bookkeeping & own == {"mnist", "keep_frames"}
 
@@ -257,3 +264,18 @@ def test_what_has_no_meaning_is_not_told_apart():
 )
 def test_labels(options, label):
     assert Sorting(**options).resolved().label() == label
+
+
+def test_an_argument_that_came_later_leaves_older_keys_as_they_were():
+    """The key of a recorded run, whose arguments did not know of a reach."""
+    lines = (REPOSITORY / "results/sorting.jsonl").read_text().splitlines()
+    (record,) = (
+        record
+        for record in map(json.loads, lines)
+        if record["label"] == "likelihood 4x3 ours" and record["seed"] == 0
+    )
+    assert "reach" not in record["arguments"]
+    names = Sorting.__dataclass_fields__.keys() & record["arguments"].keys()
+    given = {name: record["arguments"][name] for name in names - {"seeds", "out"}}
+    assert Sorting(**given).resolved().key() == record["key"]
+    assert Sorting(**given, reach=1).resolved().key() != record["key"]

@@ -260,14 +260,18 @@ def share(t: Tensor) -> Tensor:
     return t[2:5]
 
 
-@pytest.mark.parametrize(("temperature", "bend"), [(1.0, 0.0), (0.5, 0.0), (0.5, 0.3)])
-def test_the_order_loss_is_the_likelihood_for_each_number_of_the_share(temperature, bend):
-    trial = build(temperature=temperature, bend=bend)
+@pytest.mark.parametrize(
+    ("temperature", "bend", "reach"),
+    [(1.0, 0.0, None), (0.5, 0.0, None), (0.5, 0.3, None), (0.5, 0.3, 1)],
+)
+def test_the_order_loss_is_the_likelihood_for_each_number_of_the_share(temperature, bend, reach):
+    trial = build(temperature=temperature, bend=bend, reach=reach)
     keys = some_keys(3)
     _, values = next_numbers(trial, 8, seed=3)
     torch.manual_seed(3)
     got = trial.loss(lambda x: keys[: len(x)], 8, share)
-    want = order_loss(keys, values[2:5], temperature=temperature, bend=bend or math.inf) / 4
+    given = {"temperature": temperature, "bend": bend or math.inf, "reach": reach}
+    want = order_loss(keys, values[2:5], **given) / 4
     torch.testing.assert_close(got, want)
 
 

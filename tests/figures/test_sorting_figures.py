@@ -142,8 +142,8 @@ def test_every_method_has_a_name_a_colour_and_a_marker() -> None:
     figure = sorting_figure(runs[::-1])
     assert words(figure)[: len(METHODS)] == list(METHODS.values())
     lines: list[Any] = [line for line in figure.axes[0].lines if line.get_marker()]
-    assert len({line.get_color() for line in lines[:8]}) == 8
-    assert len({line.get_marker() for line in lines if line.get_marker() != "None"}) == 8
+    assert len({line.get_color() for line in lines[:9]}) == 9
+    assert len({line.get_marker() for line in lines if line.get_marker() != "None"}) == 9
 
 
 def test_settings_of_one_method_are_filled_differently() -> None:

@@ -29,7 +29,9 @@ def some_ties(n: int, seed: int) -> Tensor:
     return torch.randint(3, (n,), generator=seeded(seed))
 
 
-def loss_by_loop(keys: Tensor, target: Tensor, temperature: float = 1.0) -> float:
+def loss_by_loop(
+    keys: Tensor, target: Tensor, temperature: float = 1.0, reach: int | None = None
+) -> float:
     """Minus the logarithm of the probability that every cut of every bucket is right.
 
     A cut chooses the upper half by the product of its weights, and is right if no target below it
@@ -43,6 +45,9 @@ def loss_by_loop(keys: Tensor, target: Tensor, temperature: float = 1.0) -> floa
             lower = size // 2
             if len(bucket) <= lower:
                 continue
+            if reach is not None:
+                bucket = bucket[max(0, lower - reach) : lower + reach]
+                lower = min(lower, reach)
             right = every = 0.0
             for low in itertools.combinations(range(len(bucket)), lower):
                 high = [i for i in range(len(bucket)) if i not in low]
@@ -258,7 +263,7 @@ def test_gradients_are_finite_at_any_scale(size, ties):
     assert keys.grad.isfinite().all()
 
 
-# Shapes and dtypes.
+# A bend and a reach.
 
 
 @pytest.mark.parametrize("bend", [0.1, 1.0, 20.0])
@@ -297,6 +302,58 @@ def test_gradients_of_bent_losses_and_theirs(n, ties):
 
     assert gradcheck(loss, keys)
     assert gradgradcheck(loss, keys)
+
+
+@given(st.integers(0, 11), st.integers(1, 6), seeds, st.booleans())
+def test_with_a_reach_those_beside_a_cut_take_part_in_it(n, reach, seed, tied):
+    keys, target = numbers(n, seed=seed), (some_ties if tied else some_order)(n, seed)
+    got = order_loss(keys, target, temperature=0.7, reach=reach)
+    want = loss_by_loop(keys, target, 0.7, reach)
+    torch.testing.assert_close(got.item(), want, atol=1e-9, rtol=1e-7)
+
+
+def test_with_a_reach_of_one_it_is_that_of_comparisons_of_neighbours():
+    keys = numbers(3, 50)
+    neighbours = keys.sort(dim=-1, descending=True).values.diff()
+    want = torch.nn.functional.softplus(-neighbours / 2)
+    target = -keys
+    got = order_loss(keys, target, reach=1, temperature=2.0, ties=False, reduction="none")
+    torch.testing.assert_close(got, want.sum(-1))
+    bent = order_loss(keys, target, reach=1, temperature=2.0, bend=0.3, reduction="none")
+    torch.testing.assert_close(bent, (0.3 * torch.log1p(want / 0.3)).sum(-1))
+
+
+@pytest.mark.parametrize("reach", [7, 8, 100])
+def test_a_reach_beyond_all_elements_changes_nothing(reach):
+    keys, target = numbers(3, 8), some_ties(24, 0).view(3, 8)
+    torch.testing.assert_close(order_loss(keys, target, reach=reach), order_loss(keys, target))
+
+
+@pytest.mark.parametrize("reach", [1, 2, 3])
+@pytest.mark.parametrize("ties", [False, True])
+def test_gradients_with_a_reach_and_theirs(reach, ties):
+    keys = numbers(2, 9).requires_grad_()
+    target = torch.stack([some_ties(9, 3), some_order(9, 3)]) if ties else torch.arange(9)
+
+    def loss(keys: Tensor) -> Tensor:
+        return order_loss(keys, target.expand(2, 9), reach=reach, bend=0.7, ties=ties)
+
+    assert gradcheck(loss, keys)
+    assert gradgradcheck(loss, keys)
+
+
+@pytest.mark.parametrize("reach", [1, 2, 5])
+def test_descending_the_gradient_with_a_reach_finds_the_order(reach):
+    keys, target = numbers(20).requires_grad_(), some_order(20, 2)
+    optimizer = torch.optim.Adam([keys], lr=0.3)
+    for _ in range(400):
+        optimizer.zero_grad()
+        order_loss(keys, target, reach=reach).backward()
+        optimizer.step()
+    assert torch.equal(keys.argsort(), target.argsort())
+
+
+# Shapes and dtypes.
 
 
 def test_losses_are_reduced_as_asked():
@@ -370,6 +427,7 @@ KEYS = torch.zeros(2, 4)
             ValueError,
             r"temperature must be between 1e-30 and 1e\+30; got 0.0",
         ),
+        (lambda: order_loss(KEYS, KEYS, reach=0), ValueError, "reach must be at least 1; got 0"),
     ],
 )
 def test_bad_arguments_are_refused(call, error, message):

@@ -126,6 +126,8 @@ class Sorting(Experiment):
     """Vectors drawn for a sampled half-permutation, a; None takes as many as there are numbers."""
     bend: float | None = None
     """Loss of a cut from where on more of it counts less, with method likelihood; 0: never."""
+    reach: int | None = None
+    """Numbers on each side of a cut that take part in it, with method likelihood; None: all."""
     tanh: bool | None = None
     """Let the features of a digit pass through tanh, with network paper (True or False)."""
     jitter: float | None = None
@@ -143,6 +145,7 @@ class Sorting(Experiment):
 
     name: ClassVar[str] = "sorting"
     bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {"mnist", "keep_frames"}
+    later: ClassVar[frozenset[str]] = frozenset({"reach"})
 
     def check(self) -> None:
         """Refuse what cannot be, or would have no effect."""
@@ -152,8 +155,9 @@ class Sorting(Experiment):
             check_count("sets", self.sets, least=1)
         if check_count("places", self.places, least=1) > LONGEST:
             raise ValueError(f"places must be 1 to {LONGEST}; got {self.places}")
-        if self.samples is not None:
-            check_count("samples", self.samples, least=1)
+        for name in ("samples", "reach"):
+            if (number := getattr(self, name)) is not None:
+                check_count(name, number, least=1)
         for name, most in (
             ("temperature", 1e6),
             ("jitter", 10.0),
@@ -191,8 +195,9 @@ class Sorting(Experiment):
             raise ValueError(f"samples has a meaning with method sampled only; got {method}")
         if method == "bitonic" and self.size & (self.size - 1):
             raise ValueError(f"size must be a power of two for method bitonic; got {self.size}")
-        if self.bend and method != "likelihood":
-            raise ValueError(f"bend has a meaning with method likelihood only; got {method}")
+        for name in ("bend", "reach"):
+            if getattr(self, name) and method != "likelihood":
+                raise ValueError(f"{name} has a meaning with method likelihood only; got {method}")
         small = self.data == "digits" and not self.dropout and not self.tanh
         network = self.network or ("wide" if small else "paper")
         # What has no meaning is not told apart.
@@ -266,8 +271,14 @@ class SortingTrial(Trial):
             x = flat.view(x.shape)
         keys = model(x).float()
         if self.args.loss == "order":
-            heat, bend = self.args.temperature or 1.0, self.args.bend or math.inf
-            return order_loss(keys, values, temperature=heat, bend=bend) / keys.shape[1]
+            loss = order_loss(
+                keys,
+                values,
+                temperature=self.args.temperature or 1.0,
+                bend=self.args.bend or math.inf,
+                reach=self.args.reach,
+            )
+            return loss / keys.shape[1]
         if self.args.loss == "steps":
             return self._steps_loss(keys, x, values)
         if self.args.loss == "ranks":

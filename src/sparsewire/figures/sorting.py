@@ -27,7 +27,7 @@ from sparsewire.figures.sorting_settings import (
     sorting_words,
 )
 
-# Okabe and Ito's colours and a grey; each method has a marker of its own as well.
+# Okabe and Ito's colours, a grey and a brown; each method has a marker of its own as well.
 _LOOKS = (
     ("#0072B2", "o"),
     ("#009E73", "s"),
@@ -37,6 +37,7 @@ _LOOKS = (
     ("#56B4E9", "P"),
     ("#000000", "X"),
     ("#8C8C8C", "p"),
+    ("#7A4B1E", "h"),
     ("#8C8C8C", "*"),  # methods that are not known here
 )
 # How markers of one method are filled, which tells its settings apart.

@@ -22,9 +22,9 @@ METHODS = {
     "neuralsort": "NeuralSort",
     "softsort": "SoftSort",
     "sinkhorn": "Gumbel-Sinkhorn",
-    "projection": "projected ranks",
     "odd_even": "odd-even network",
     "bitonic": "bitonic network",
+    "projection": "projected ranks",
 }
 # What the paper says of its error, and where a line would be, by the numbers in a set.
 PAPER = {4: ("below 10 %", 0.1), 8: ("about 10 %", 0.1), 16: ("around 40 %", 0.4)}
@@ -37,7 +37,18 @@ PROTOCOL = {"lr": 10**-3.5, "network": "wide", "jitter": 0.0, "cosine": False}
 _PROTOCOL_PLACES = 4
 # What is looked at first, if two settings would have the same name.
 _FIRST = ("size", "places", "data", "split", "loss", "network", "samples", "temperature", "jitter")
-_FIRST += ("bend", "tanh", "dropout", "decay", "lr", "cosine", "steps", "batch", "precision")
+_FIRST += (
+    "bend",
+    "reach",
+    "tanh",
+    "dropout",
+    "decay",
+    "lr",
+    "cosine",
+    "steps",
+    "batch",
+    "precision",
+)
 
 
 def sorting_settings(records: Iterable[Record]) -> list[Group]:

@@ -83,6 +83,9 @@ class Experiment:
             "dry_run",
         }
     )
+    #: Arguments that came when there were records already. Left open they change nothing, so that
+    #: what was recorded without them is not taken for something else.
+    later: ClassVar[frozenset[str]] = frozenset()
 
     def build(self, seed: int, device: torch.device) -> Trial:
         """Return what is trained in the run of one seed. All arguments are resolved by then."""
@@ -156,7 +159,9 @@ class Experiment:
 
     def deciding(self) -> dict[str, Any]:
         """Return the arguments that decide what is computed."""
-        return {k: v for k, v in self.arguments().items() if k not in self.bookkeeping}
+        given = self.arguments()
+        silent = self.bookkeeping | {name for name in self.later if given[name] is None}
+        return {k: v for k, v in given.items() if k not in silent}
 
     def key(self) -> str:
         """Return a short fingerprint of what is computed, the same for all seeds."""
