@@ -13,8 +13,18 @@ SEEDS = "--seeds 0 1 2"
 STEPS = {16: 12_000, 4: 20_000, 8: 15_000, 32: 4_000}
 # Of the peer to beat, as many as take as long: its network of layers costs time too.
 PEER_STEPS = 6_600
-OURS = ("likelihood", "exact", "sampled")
-PEERS = ("odd_even", "bitonic", "neuralsort", "softsort", "sinkhorn", "projection")
+# Each with the best of the temperatures that were tried.
+FIELD = {
+    "likelihood": 1.0,
+    "exact": 1.0,
+    "sampled": 0.1,
+    "odd_even": 0.1,
+    "bitonic": 0.3,
+    "neuralsort": 1.0,
+    "softsort": 1.0,
+    "sinkhorn": 1.0,
+    "projection": 0.1,
+}
 SHORT = "--split validation --seeds 0 --no-keep-frames"
 # The four-digit protocol: a rate of 10^-3.5 that stays, pictures as they are.
 PROTOCOL = (
@@ -51,14 +61,31 @@ PROTOCOL_CHOICES = {
         "--method odd_even --temperature 0.01",
         "--method odd_even --temperature 0.003",
     ),
-    15: ("--temperature 0.01 --reach 1", "--temperature 0.003 --reach 1"),
+    15: (
+        "--temperature 0.01 --reach 1",
+        "--temperature 0.003 --reach 1",
+        "--method odd_even --temperature 0.01",
+        "--method odd_even --temperature 0.003",
+    ),
+}
+# For each number of things in a set, the steps of ours and the peer's, which take as long; and the
+# temperature of the peer. Both are measured after as many steps too: the learning rate stays.
+PROTOCOL_RUNS = {
+    3: (6000, 4500, 0.01),
+    5: (7500, 4500, 0.01),
+    7: (7500, 4500, 0.01),
+    9: (9000, 4500, 0.01),
+    15: (10_500, 4500, 0.01),
 }
 PARTS = {
     "main": [f"--size {n} --steps {steps} {SEEDS}" for n, steps in STEPS.items()],
     # Same network, data and augmentation, and as much time.
     "peer": [f"--method odd_even --steps {PEER_STEPS} {SEEDS}"],
     # All of them, with as many steps.
-    "field": [f"--method {method} --steps 2500 --seeds 0" for method in OURS + PEERS],
+    "field": [
+        f"--method {method} --temperature {temperature} --steps 2000 --seeds 0"
+        for method, temperature in FIELD.items()
+    ],
     # Peers get a search too.
     "temperatures": [
         f"--method {method} --temperature {one} --steps 1000 {SHORT}"
@@ -84,9 +111,12 @@ PARTS = {
         for rate in rates
     ],
     "protocol": [
-        f"{PROTOCOL} --size {n} --method {method} --steps 8000 --evaluate-every 2000 {SEEDS}"
-        for n in (3, 5, 7, 9, 15)
-        for method in ("likelihood", "odd_even")
+        f"{PROTOCOL} --size {n} {how} --evaluate-every 1500 {SEEDS}"
+        for n, (steps, peer_steps, temperature) in PROTOCOL_RUNS.items()
+        for how in (
+            f"--temperature 0.003 --reach 1 --steps {steps}",
+            f"--method odd_even --temperature {temperature} --steps {peer_steps}",
+        )
     ],
     # What of our preset matters, taken back one by one.
     "choices": [
