@@ -8,6 +8,8 @@ from attention_runs import make_attention
 from sorting_runs import make_sorting
 
 from sparsewire.figures.pages import (
+    FIELD_BEGIN,
+    FIELD_END,
     PROTOCOL_BEGIN,
     PROTOCOL_END,
     SPEED_BEGIN,
@@ -17,6 +19,7 @@ from sparsewire.figures.pages import (
 )
 from sparsewire.figures.sorting_table import (
     fill_sorting,
+    sorting_field_table,
     sorting_protocol_table,
     sorting_speed_table,
     sorting_table,
@@ -167,13 +170,63 @@ def test_the_protocol_has_a_table_of_its_own() -> None:
     runs.append(make_sorting([0.3], key="d", split="validation", **PROTOCOL))
     head, _, *table = sorting_protocol_table(runs).splitlines()
     assert table == [
-        "| 9 | likelihood | 91.00 ± 1.41 | 97.00 ± 1.41 | 1,000 × 100, 1 s | 2 | – |",
-        "| 9 | odd-even network | 80.00 | – | 1,000 × 100, 0 s | 1 | – |",
-        "| 11 | odd-even network | 80.00 | – | 1,000 × 100, 0 s | 1 | – |",
+        "| 9 | likelihood | 91.00 ± 1.41 | 97.00 ± 1.41 | 1,000 × 100, 1 s | – | 2 | – |",
+        "| 9 | odd-even network | 80.00 | – | 1,000 × 100, 0 s | – | 1 | – |",
+        "| 11 | odd-even network | 80.00 | – | 1,000 × 100, 0 s | – | 1 | – |",
     ]
     assert head.count("|") == table[0].count("|")
     assert sorting_table(runs) == "No run is recorded yet.\n"
     assert sorting_protocol_table([make_sorting([0.1])]) == "No run is recorded yet.\n"
+
+
+def test_runs_by_the_protocol_are_compared_after_as_many_steps_too() -> None:
+    """The shortest on as many numbers has 200; of another number of them, 100."""
+    runs = [
+        make_sorting([0.9, 0.5, 0.4, 0.2], key="a", size=9, steps=300, **PROTOCOL),
+        make_sorting([0.9, 0.6, 0.3], key="b", size=9, steps=200, method="odd_even", **PROTOCOL),
+        make_sorting([0.9, 0.8], key="c", size=5, steps=100, **PROTOCOL),
+    ]
+    assert [(row[0], row[2], row[5]) for row in rows(sorting_protocol_table(runs))] == [
+        ("5", "20.00", "20.00"),
+        ("9", "80.00", "60.00"),
+        ("9", "70.00", "70.00"),
+    ]
+
+
+def test_short_runs_on_test_digits_are_a_field() -> None:
+    """On a page that has a place for them; elsewhere they are results like others."""
+    runs = [
+        make_sorting([0.5, 0.2], key="a", steps=2000, other={"device": "some GPU"}),
+        make_sorting([0.5, 0.3], key="b", steps=2000, method="projection", loss="ranks"),
+        make_sorting([0.5, 0.1], key="c", steps=3000),
+        make_sorting([0.5, 0.4], key="d", steps=2000, split="validation"),
+        make_sorting([0.5, 0.4], key="e", steps=2000, **PROTOCOL),
+    ]
+    table = sorting_field_table(runs)
+    assert rows(table) == [
+        [
+            "16",
+            "3",
+            "likelihood",
+            "order",
+            "2,000 × 64",
+            "1",
+            "20.00",
+            "20.00",
+            "–",
+            "–",
+            "some GPU",
+        ],
+        ["16", "3", "projected ranks", "ranks", "2,000 × 64", "1", "30.00", "30.00", "–", "–", "–"],
+    ]
+    assert len(rows(sorting_table(runs))) == 3
+    assert len(rows(sorting_table(runs, 3000))) == 1
+    page = f"{BEGIN}\n{END}\n"
+    assert fill_sorting(page, runs) == f"{BEGIN}\n\n{sorting_table(runs)}\n{END}\n"
+    with_field = fill_sorting(f"{page}{FIELD_BEGIN}\n{FIELD_END}\n", runs)
+    assert with_field == (
+        f"{BEGIN}\n\n{sorting_table(runs, 3000)}\n{END}\n{FIELD_BEGIN}\n\n{table}\n{FIELD_END}\n"
+    )
 
 
 def test_what_is_not_the_protocol_s_is_told() -> None:

@@ -8,6 +8,7 @@ VALIDATION_END = "<!-- validation table: end -->"
 SPEED_BEGIN, SPEED_END = "<!-- speed table: begin -->", "<!-- speed table: end -->"
 PROTOCOL_BEGIN = "<!-- protocol table: begin -->"
 PROTOCOL_END = "<!-- protocol table: end -->"
+FIELD_BEGIN, FIELD_END = "<!-- field table: begin -->", "<!-- field table: end -->"
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -143,7 +143,9 @@ def _lengths_again(here: Sequence[Group]) -> set[int]:
     lengths: dict[str, set[int]] = {}
     same = Sorting.bookkeeping | {"steps", "evaluate_every", "key"}
     for group in here:
-        rest = {name: value for name, value in group.setting.items() if name not in same}
+        given = group.setting.items()
+        # An argument that came later is none in older records.
+        rest = {name: value for name, value in given if name not in same and value is not None}
         lengths.setdefault(str(sorted(rest.items())), set()).add(group.setting["steps"])
     return {steps for every in lengths.values() for steps in every - {max(every)}}
 
