@@ -2,7 +2,6 @@
 
 python benchmarks/sorting.py --out results          all of it, for a GPU
 python benchmarks/sorting.py --only main peer       parts of it
-python benchmarks/sorting.py --only small      what takes an hour on one core of a CPU
 python benchmarks/sorting.py --at-once 3            three seeds share the GPU; never for speed
 """
 
@@ -87,12 +86,6 @@ PARTS = {
         f"--method {method} --temperature {temperature} --steps 2000 --seeds 0"
         for method, temperature in FIELD.items()
     ],
-    # The same on a CPU, for those who have no GPU: fewer numbers and digits, the small network.
-    "small": [
-        f"--device cpu --network wide --size 8 --places 2 --batch 32 --jitter 0.0 --sets 2000 "
-        f"--method {method} --temperature {temperature} --steps 400 --evaluate-every 200 --seeds 0"
-        for method, temperature in FIELD.items()
-    ],
     # Peers get a search too.
     "temperatures": [
         f"--method {method} --temperature {one} --steps 1000 {SHORT}"
@@ -164,7 +157,7 @@ PARTS = {
 def main() -> int:
     def more(words: str) -> list[str]:
         every = [] if "--evaluate-every" in words else ["--evaluate-every", "1000"]
-        return every if "--device cpu" in words else ["--precision", "bf16", *every]
+        return ["--precision", "bf16", *every]
 
     return run_parts("sorting", PARTS, (__doc__ or "").partition("\n")[0], more)
 
