@@ -158,3 +158,35 @@ def test_devices_that_differ_are_refused() -> None:
     layer = sw.SparseLayer((16,), (16,), tuples=16).cuda()
     with pytest.raises(ValueError, match=r"x, layer must be on one device; got x on cpu"):
         layer(torch.randn(4, 16))
+
+
+@pytest.mark.parametrize("options", [{}, {"bend": 0.5}, {"reach": 1}, {"reach": 3}], ids=str)
+def test_the_likelihood_of_an_order_of_many_agrees_with_float64(options) -> None:
+    """More than a kernel takes; some of them equal."""
+    keys, target = torch.randn(5, 200).double(), torch.randint(100, (5, 200))
+
+    def run(keys, where):
+        leaf = keys.to(where).requires_grad_()
+        losses = ops.order_loss(leaf, target.to(where), reduction="none", **options)
+        return losses, *torch.autograd.grad(losses.sum(), leaf)
+
+    with sw.engine("reference"):
+        true = run(keys, "cpu")
+    for name, mine, exact in zip(("losses", "keys"), run(keys.float(), "cuda"), true, strict=True):
+        close(name, mine, exact)
+
+
+@pytest.mark.parametrize("reach", [None, 1])
+def test_the_likelihood_of_an_order_of_many_can_be_captured(reach) -> None:
+    keys = torch.randn(2, 150, device="cuda", requires_grad=True)
+    target = torch.rand(2, 150, device="cuda")
+
+    def step(target: torch.Tensor) -> torch.Tensor:
+        loss = ops.order_loss(keys, target, reach=reach)
+        (slopes,) = torch.autograd.grad(loss, keys)
+        return slopes
+
+    captured = sw.capture(step)
+    slopes = [captured(target) for _ in range(captured.warmup + 2)][-1]
+    assert captured.captured
+    close("slopes", slopes, step(target).cpu().double())

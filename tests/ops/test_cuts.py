@@ -70,6 +70,18 @@ def test_few_elements_are_tried_in_all_ways(few, monkeypatch):
     assert_as_reference(*case(13, 5, 1.0, kinds=3))
 
 
+@pytest.mark.parametrize(("n", "kinds"), [(8, 3), (21, 3), (40, None)])
+def test_everything_is_made_where_the_keys_are(n, kinds, monkeypatch):
+    """By default, here, on a device whose tensors mix with no others."""
+    for name in ("_choices", "_every_choice"):  # not those that were kept
+        monkeypatch.setattr(_cuts, name, getattr(_cuts, name).__wrapped__)
+    keys, goal = case(n, 7, 1.0, kinds)
+    want = losses_of(keys, goal, True, 0.5)
+    with torch.device("meta"):
+        got = losses_of(keys, goal, True, 0.5)
+    torch.testing.assert_close(got, want)
+
+
 def test_rows_are_taken_some_at_a_time(monkeypatch):
     keys, goal = case(48, 6, 1.0)
     whole = losses_of(keys, goal, True, math.inf)

@@ -1,4 +1,4 @@
-"""The engine behind `order_loss` on the CPU: probabilities of cuts by a Fourier sum.
+"""The engine behind `order_loss` without a kernel: probabilities of cuts by a Fourier sum.
 
 A half of u elements is chosen with probability Π_{i ∈ S} w_i / e_u(w). Choose each element by
 itself instead, i with probability p_i = w_i / (w_i + e^c): then e_u(w) is, but for known factors,
@@ -144,10 +144,10 @@ def _by_trying(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool)
     """All choices, of few elements."""
     m = odds.shape[-1]
     if among is None:
-        choices = _choices(m, int(counts[0]))
+        choices = _choices(m, int(counts[0]), odds.device)
         products = odds @ choices
     else:
-        choices = _every_choice(m)
+        choices = _every_choice(m, odds.device)
         wrong = choices.sum(0) != counts.unsqueeze(-1)
         wrong |= (~among).to(odds.dtype) @ choices > 0
         products = (odds @ choices).masked_fill_(wrong, -math.inf)
@@ -159,26 +159,24 @@ def _by_trying(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool)
 
 
 @kept
-def _choices(m: int, count: int) -> Float[Tensor, "m s"]:
+def _choices(m: int, count: int, device: torch.device) -> Float[Tensor, "m s"]:
     """All choices of `count` of m elements, a column of zeros and ones for each."""
     every = list(itertools.combinations(range(m), count))
-    table = torch.zeros(m, len(every), dtype=torch.float64)
-    for number, chosen in enumerate(every):
-        table[list(chosen), number] = 1
-    return table
+    table = [[float(i in chosen) for chosen in every] for i in range(m)]
+    return torch.tensor(table, dtype=torch.float64, device=device)
 
 
 @kept
-def _every_choice(m: int) -> Float[Tensor, "m s"]:
+def _every_choice(m: int, device: torch.device) -> Float[Tensor, "m s"]:
     """All choices of any number of m elements."""
-    return torch.cat([_choices(m, count) for count in range(m + 1)], dim=-1)
+    return torch.cat([_choices(m, count, device) for count in range(m + 1)], dim=-1)
 
 
 def _by_roots(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool) -> _Symmetric:
     """The number of those that are chosen each by itself, as many as `counts` on average."""
     among = torch.ones_like(odds, dtype=torch.bool) if among is None else among
     order = odds.masked_fill(~among, -math.inf).sort(dim=-1, descending=True).values
-    taken = torch.arange(odds.shape[-1]) < counts.unsqueeze(-1)
+    taken = torch.arange(odds.shape[-1], device=odds.device) < counts.unsqueeze(-1)
     largest = order.masked_fill(~taken, 0).sum(-1)
     tilt = _tilt(odds, among, counts, order)
     away = odds - tilt
@@ -215,22 +213,22 @@ def _fourier(
     p: Float[Tensor, "r m"], counts: Float[Tensor, " r"], roots: int, wanted: bool
 ) -> tuple[Float[Tensor, " r"], Float[Tensor, "r m"] | None]:
     """Return the probability of as many ones as `counts` says, and for each that it is one then."""
-    angles = torch.arange(roots // 2 + 1, dtype=torch.float64) * (2 * math.pi / roots)
+    like: Any = {"dtype": torch.float64, "device": p.device}
+    angles = torch.arange(roots // 2 + 1, **like) * (2 * math.pi / roots)
     # Every root but 1 stands for its conjugate too.
     weight = torch.full_like(angles, 2.0 / roots)
     weight[0] = 1.0 / roots
-    powers = torch.arange(_GROUP + 1, dtype=torch.float64).unsqueeze(-1) * angles
+    powers = torch.arange(_GROUP + 1, **like).unsqueeze(-1) * angles
     cosine, sine = powers.cos(), powers.sin()
-    rows, m = p.shape
-    chance, chances = p.new_empty(rows), torch.empty_like(p) if wanted else None
-    for some in torch.arange(rows).split(max(1, _ELEMENTS // (m * len(angles)))):
-        here = p[some]
+    rows = max(1, _ELEMENTS // (p.shape[-1] * len(angles)))
+    chance, chances = [], []
+    for here, count in zip(p.split(rows), counts.split(rows), strict=True):
         table = _polynomials(here)
         values = torch.complex(table @ cosine, table @ sine)
-        phase = -angles * counts[some, None]
+        phase = -angles * count.unsqueeze(-1)
         terms = _product(values) * torch.polar(weight.expand_as(phase), phase)
-        chance[some] = terms.real.sum(-1)
-        if chances is None:
+        chance.append(terms.real.sum(-1))
+        if not wanted:
             continue
         # The product without f = 1 − p + p z, times p z: p z / f = (p² + p (1 − p) z) / |f|².
         both = here * (1 - here)
@@ -238,8 +236,8 @@ def _fourier(
         turned = terms.real * cosine[1] - terms.imag * sine[1]
         parts = inverse @ torch.stack([terms.real, turned], dim=-1)
         ones = here * here * parts[..., 0] + both * parts[..., 1]
-        chances[some] = ones / chance[some, None]
-    return chance, chances
+        chances.append(ones / chance[-1].unsqueeze(-1))
+    return torch.cat(chance), torch.cat(chances) if wanted else None
 
 
 def _polynomials(p: Float[Tensor, "r m"]) -> Float[Tensor, "r g 5"]:
