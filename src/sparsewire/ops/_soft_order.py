@@ -70,7 +70,8 @@ class SoftOrder:
             # What is not a number is where torch puts it: the largest of all.
             end = -torch.inf if descending else torch.inf
             known = self.inorder
-            known = known if self.finite else torch.where(known.isnan(), end, known)
+            if not self.finite:
+                known = known.nan_to_num(nan=end, posinf=torch.inf, neginf=-torch.inf)
             self.gaps = _gaps(known, heat, self.full, self.finite)
 
     def sorted(self, values: Tensor) -> Tensor:
@@ -215,13 +216,13 @@ def _temperature(inorder: Tensor, temperature: float | Tensor | None, finite: bo
         if finite:
             mean = (away / n).sum(-1, keepdim=True)
         else:
-            away = torch.where(away.isfinite(), away, 0.0)
-            there = inorder.isfinite().sum(-1, keepdim=True)
-            mean = (away / there.clamp(min=1)).sum(-1, keepdim=True)
+            # Not by `isfinite`: that is four passes, and on a GPU it is passes that take time.
+            away = away.nan_to_num(nan=0.0, posinf=0.0)
+            there = (inorder.abs() < torch.inf).sum(-1, keepdim=True)
+            mean = (away / there).sum(-1, keepdim=True)  # no number, if none is there
         heat = mean * (4 / max(n, 1))
-        if finite:
-            return torch.where(heat > 0, heat, 1.0)
-        return torch.where((heat > 0) & heat.isfinite(), heat, 1.0)
+        heat = heat if finite else heat.nan_to_num(nan=0.0, posinf=0.0)
+        return torch.where(heat > 0, heat, 1.0)
 
 
 def _mix(values: Tensor, cuts: _Cuts, back: bool) -> Tensor:
@@ -263,4 +264,4 @@ def _all_finite(inorder: Tensor) -> bool:
 
 def finite_part(x: Tensor) -> Tensor:
     """Replace what is infinite: it is put in its place later, and must not spoil others."""
-    return torch.where(x.isfinite(), x, 0.0)
+    return x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)

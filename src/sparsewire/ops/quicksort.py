@@ -70,7 +70,7 @@ def soft_sort(
     if order.finite:
         soft = order.sorted(exact)
     else:
-        soft = torch.where(exact.isfinite(), order.sorted(finite_part(exact)), exact)
+        soft = torch.where(exact.abs() < torch.inf, order.sorted(finite_part(exact)), exact)
     return _back(_hardened(soft, exact, hard).to(x.dtype), x, dim)
 
 
@@ -267,7 +267,7 @@ def _hardened(soft: Tensor, exact: Tensor, hard: bool) -> Tensor:
         return soft
     exact = exact.detach()
     change = soft - soft.detach()
-    return exact + torch.where(change.isfinite(), change, 0.0)
+    return exact + finite_part(change)
 
 
 def _last(x: Tensor, dim: int) -> Tensor:

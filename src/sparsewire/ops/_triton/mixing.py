@@ -50,9 +50,9 @@ def mix(values: Tensor, gaps: Tensor, back: bool, squash: int) -> Tensor:
 
 
 def mix_backward(
-    grad: Tensor, values: Tensor, gaps: Tensor, back: bool, squash: int
+    grad: Tensor, values: Tensor, gaps: Tensor, back: bool, squash: int, wanted: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of values and gaps."""
+    """Return the gradients of values, which is nothing unless it is wanted, and of gaps."""
     batch, n, features = values.shape
     elements, places = (grad, values) if back else (values, grad)
     blocks, tile = _tile(_fours(gaps), features, _SUMMED)
@@ -71,7 +71,8 @@ def mix_backward(
     _gather[(batch, triton.cdiv(gaps.shape[1], _TILE))](
         found, to_gaps, batch, gaps.shape[1], cuts, shares, GAPS=_TILE
     )
-    return mix(grad, gaps, not back, squash), to_gaps
+    to_values = mix(grad, gaps, not back, squash) if wanted else values.new_empty(0)
+    return to_values, to_gaps
 
 
 def _fours(gaps: Tensor) -> int:

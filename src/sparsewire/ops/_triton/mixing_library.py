@@ -28,8 +28,11 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    run = mixing.mix_backward if last_pass(grad) else mix_backward
-    return (*run(grad, *ctx.saved_tensors, *ctx.options), None, None)
+    if not last_pass(grad):
+        return (*mix_backward(grad, *ctx.saved_tensors, *ctx.options), None, None)
+    wanted = ctx.needs_input_grad[0]  # not for numbers of places
+    found = mixing.mix_backward(grad, *ctx.saved_tensors, *ctx.options, wanted)
+    return (found[0] if wanted else None, found[1], None, None)
 
 
 def _backward_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
