@@ -11,7 +11,8 @@ from torch import Tensor
 from sparsewire.data import Digits
 from sparsewire.data.idx import Split
 from sparsewire.experiments import sorting
-from sparsewire.experiments.sorting import Method, Sorting, SortingTrial
+from sparsewire.experiments.sorting import Method, Sorting
+from sparsewire.experiments.sorting_trial import SortingTrial
 
 CPU = torch.device("cpu")
 METHODS: tuple[Method, ...] = get_args(Method)

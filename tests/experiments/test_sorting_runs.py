@@ -13,7 +13,8 @@ from sorts import checked, of_every_method, small, use_shapes
 from tests.training.toy import assert_identical, finished, resumed, stop, training_of, without_times
 
 from sparsewire.cli import main
-from sparsewire.experiments.sorting import Sorting, SortingTrial
+from sparsewire.experiments.sorting import Sorting
+from sparsewire.experiments.sorting_trial import SortingTrial
 
 # Checks of annotations draw from Python's generator, and no two runs would draw the same.
 pytestmark = pytest.mark.usefixtures("unchecked", "handlers_stay")

@@ -11,8 +11,8 @@ from sorts import build, of_every_method, use_shapes
 
 from sparsewire.cli import main
 from sparsewire.data.numbers import pictures
-from sparsewire.experiments import sorting
-from sparsewire.experiments.sorting import SortingTrial
+from sparsewire.experiments import sorting_trial
+from sparsewire.experiments.sorting_trial import SortingTrial
 from sparsewire.figures.sorting_file import read_keys, sort_of
 from sparsewire.layers.sort import QuickSort
 
@@ -163,7 +163,7 @@ def test_a_run_without_frames_leaves_none(tmp_path):
 
 def test_the_largest_file_is_small(tmp_path, monkeypatch):
     """Keys of which no order is certain, of forty evaluations, at the largest size shown."""
-    trial = judged(size=sorting._MOST_SHOWN, places=6, sets=20)
+    trial = judged(size=sorting_trial._MOST_SHOWN, places=6, sets=20)
     monkeypatch.setattr(trial, "_read", lambda which: torch.randn(which.shape[:2]))
     frames = [trial.snapshot(step) for step in range(41)]
     arrays: dict[str, Any] = {k: torch.stack([f[k] for f in frames]).numpy() for k in frames[0]}

@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from sparsewire.data import Digits
 from sparsewire.data.augment import jitter
 from sparsewire.data.numbers import Numbers, draw_numbers, pictures
-from sparsewire.experiments import sorting
-from sparsewire.experiments.sorting import Sorting, SortingTrial, permutation_loss, rank_loss
+from sparsewire.experiments import sorting, sorting_trial
+from sparsewire.experiments.sorting import Sorting
+from sparsewire.experiments.sorting_trial import SortingTrial, permutation_loss, rank_loss
 from sparsewire.layers.sort import QuickSort
 from sparsewire.models.keys import KeyNetwork, WideKeyNetwork
 from sparsewire.models.sorters import (
@@ -419,7 +420,7 @@ KEYS = torch.tensor([[0, 1, 2, 3], [4, 3, 1, 2], [0, 1, 2, 3], [4, 3, 1, 2]]).fl
 @pytest.mark.parametrize("at_once", [1, 8, 20_000])
 def test_errors_by_hand(at_once, monkeypatch):
     """In order; in order but for equal ones; as it came, all moved; two of four changed places."""
-    monkeypatch.setattr(sorting, "_AT_ONCE", {"cpu": at_once})
+    monkeypatch.setattr(sorting_trial, "_AT_ONCE", {"cpu": at_once})
     trial = build(sets=4)
     trial.sets = Numbers(trial.sets.which, VALUES)
     trial.model = Planted(KEYS)
@@ -453,7 +454,7 @@ def test_keys_are_the_same_however_many_are_read_at_once(monkeypatch):
     assert want.shape == (7, 4)
     assert want.dtype == torch.float32
     for digits in (1, 8, 24):
-        monkeypatch.setattr(sorting, "_AT_ONCE", {"cpu": digits})
+        monkeypatch.setattr(sorting_trial, "_AT_ONCE", {"cpu": digits})
         torch.testing.assert_close(trial.keys(), want)
 
 
