@@ -22,6 +22,7 @@ LABELS = {
     "neuralsort": "NeuralSort",
     "sinkhorn": "Sinkhorn",
     "bitonic values": "bitonic, no matrix",
+    "neighbours": "ours, neighbours",
     "listmle": "ListMLE",
     "ott": "OTT",
     "torchsort": "torchsort",

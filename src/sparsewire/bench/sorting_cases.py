@@ -13,6 +13,8 @@ HARD = "torch.sort"
 MATRICES = ("softsort", "neuralsort", "sinkhorn", "odd-even", "bitonic")
 # A sorting network for numbers alone, which needs no matrix for it.
 VALUES = "bitonic values"
+# Ours by comparisons of neighbours alone, `order_loss` with a reach of one.
+NEIGHBOURS = "neighbours"
 # A likelihood of an order that is computed from the largest to the smallest.
 LIST_MLE = "listmle"
 TORCHSORT, OTT = "torchsort", "ott"
@@ -27,7 +29,7 @@ ENGINES = {
     "soft_rank": (OURS, HARD, *MATRICES, *PACKAGES),
     "soft_sort": (OURS, HARD, *MATRICES, VALUES, *PACKAGES),
     "sort_by": (OURS, HARD, *MATRICES, *NETWORKS),
-    "order_loss": (OURS, LIST_MLE, *MATRICES, TORCHSORT, *NETWORKS),
+    "order_loss": (OURS, NEIGHBOURS, LIST_MLE, *MATRICES, TORCHSORT, *NETWORKS),
 }
 
 BATCH = 64
@@ -41,7 +43,7 @@ PAYLOAD_SIZES = {"cpu": SIZES, "cuda": (16, 64, 1024)}
 # each layer of a network.
 _TABLES = {"softsort": 12, "neuralsort": 12, "sinkhorn": 50, OTT: 40}
 _LAYER_TABLES = {"odd-even": 3, "bitonic": 4, "diffsort odd-even": 4, "diffsort bitonic": 5}
-# Of ours, only the likelihood keeps such tables.
+# Of ours, only the likelihood of many in a graph keeps such tables.
 _LOSS_TABLES = 14
 
 
@@ -81,7 +83,7 @@ def reason_not_to_sort(case: Case, absent: Collection[str]) -> str | None:
 def sorting_table_bytes(case: Case) -> int:
     """Bytes of the tables of an engine, about; 0 for those that keep none."""
     tables = _TABLES.get(case.engine, 0)
-    if (case.case, case.engine) == ("order_loss", OURS):
+    if (case.case, case.engine, case.mode) == ("order_loss", OURS, "captured"):
         tables = _LOSS_TABLES
     if case.engine in _LAYER_TABLES:
         tables = _LAYER_TABLES[case.engine] * _layers(case)

@@ -6,7 +6,7 @@ from typing import Any
 from sparsewire.bench import growth, sorting_targets
 from sparsewire.bench.case import OURS
 from sparsewire.bench.markdown import half_range, milliseconds, note, number, origin, over, table
-from sparsewire.bench.sorting_cases import HARD, SORTING
+from sparsewire.bench.sorting_cases import HARD, NEIGHBOURS, SORTING
 from sparsewire.bench.sorting_targets import SortingTarget
 
 Row = dict[str, Any]
@@ -30,8 +30,9 @@ _HEADINGS = {
     "sort_by": "A payload in the order of its keys, `sort_by(keys, payload)`; every key has a "
     "payload of shape {payload}. Gradients reach both.",
     "order_loss": "A loss where the order is known: `order_loss(keys, numbers)`, of random numbers "
-    "of three digits. A matrix gives the cross-entropy of its rows, torchsort the squared error of "
-    "ranks. ListMLE is the likelihood of picking the largest, then the next.",
+    "of three digits; *neighbours* has a reach of one. A matrix gives the cross-entropy of its "
+    "rows, torchsort the squared error of ranks. ListMLE is the likelihood of picking the largest, "
+    "then the next.",
 }
 
 _REACHED = {True: "yes", False: "no", None: ""}
@@ -90,7 +91,7 @@ def _best(rows: Sequence[Row]) -> str:
             continue
         alike = [other for other in rows if _same(row, other) and other["ms_forward_backward"]]
         hard = [other for other in alike if other["engine"] == HARD]
-        soft = [other for other in alike if other["engine"] not in (OURS, HARD)]
+        soft = [other for other in alike if other["engine"] not in (OURS, NEIGHBOURS, HARD)]
         best = min(soft, key=lambda other: other["ms_forward_backward"], default=None)
         ours = row["ms_forward_backward"]
         lines.append(

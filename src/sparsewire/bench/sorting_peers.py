@@ -21,6 +21,7 @@ from sparsewire.bench.case import OURS
 from sparsewire.bench.sorting_cases import (
     HARD,
     LIST_MLE,
+    NEIGHBOURS,
     NETWORKS,
     PACKAGES,
     TORCHSORT,
@@ -112,8 +113,8 @@ def _list_mle(keys: Tensor, given: Tensor) -> Tensor:
     return (inorder.logcumsumexp(-1) - inorder).sum(-1)
 
 
-def _our_loss(keys: Tensor, given: Tensor) -> Tensor:
-    return sw.order_loss(keys, given, reduction="none")
+def _our_loss(reach: int | None, keys: Tensor, given: Tensor) -> Tensor:
+    return sw.order_loss(keys, given, reach=reach, reduction="none")
 
 
 def _torchsort(name: str, keys: Tensor) -> Tensor:
@@ -155,8 +156,9 @@ _OTHERS: dict[str, dict[str, Engine]] = {
         "soft_sort": lambda keys, _: sw.soft_sort(keys),
         "soft_rank": lambda keys, _: sw.soft_rank(keys),
         "sort_by": lambda keys, given: sw.sort_by(keys, given),
-        "order_loss": _our_loss,
+        "order_loss": functools.partial(_our_loss, None),
     },
+    NEIGHBOURS: {"order_loss": functools.partial(_our_loss, 1)},
     HARD: {
         "soft_sort": lambda keys, _: keys.sort(dim=-1).values,
         "soft_rank": _hard_ranks,

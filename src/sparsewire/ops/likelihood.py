@@ -124,8 +124,10 @@ def cut_losses(
 
 def _cuts(x: Tensor, reach: int | None) -> dict[tuple[int, int], list[Tensor]]:
     """What takes part in each cut, by how many that are, and how many of them are below it."""
-    found: dict[tuple[int, int], list[Tensor]] = {}
     n, size = x.shape[-1], 2
+    if reach == 1 and n > 1:  # between every two neighbours there is one cut
+        return {(2, 1): [x.unfold(-1, 2, 1)]}
+    found: dict[tuple[int, int], list[Tensor]] = {}
     while size < 2 * n:
         whole, lower = n - n % size, size // 2
         near = lower if reach is None else min(lower, reach)
