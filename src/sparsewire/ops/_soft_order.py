@@ -17,6 +17,7 @@ from sparsewire.ops._engines import uses_kernels
 from sparsewire.ops._mixing import Mix
 from sparsewire.ops._mixing_things import MixThings
 from sparsewire.ops._precision import without_autocast
+from sparsewire.ops._sorting import eager_on_cpu, sort_rows
 from sparsewire.ops.halves import FAR, SQUASHES, Squash, half, log_odds
 
 
@@ -55,11 +56,13 @@ class SoftOrder:
         self.reach = check_count("reach", reach, least=1)
         self.squash: Squash = check_choice("squash", squash, SQUASHES)
         self.wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
-        found, self.index = self.wide.sort(dim=-1, descending=descending, stable=True)
-        self.inorder = -found if descending else found
         n = keys.shape[-1]
-        # What is not finite is at the ends. Only here the host may look, without waiting.
-        self.eager = _eager_on_cpu(keys)
+        # Only here the host may look at numbers without waiting. Numbers are then mixed without
+        # matrices, by a gradient of our own: many small operations.
+        self.eager = eager_on_cpu(keys)
+        found, self.index = sort_rows(self.wide, descending)
+        self.inorder = -found if descending else found
+        # What is not finite is at the ends.
         self.finite = self.eager and n > 0 and _all_finite(self.inorder.detach())
         heat = _temperature(self.inorder, temperature, self.finite)
         exact = not isinstance(temperature, Tensor) and temperature == 0
@@ -245,16 +248,6 @@ def _between(whole: Tensor, middle: Tensor, ends: int) -> Tensor:
         return middle
     first, last = whole.narrow(-2, 0, ends), whole.narrow(-2, whole.shape[-2] - ends, ends)
     return torch.cat([first, middle, last], dim=-2)
-
-
-def _eager_on_cpu(keys: Tensor) -> bool:
-    """Whether numbers are mixed without matrices, by a gradient of our own.
-
-    That is many small operations, and none of torch's transforms looks into it.
-    """
-    plain = type(keys) in (Tensor, torch.nn.Parameter) and keys.device.type == "cpu"
-    transformed = torch._C._are_functorch_transforms_active()
-    return plain and not torch.compiler.is_compiling() and not transformed
 
 
 def _all_finite(inorder: Tensor) -> bool:

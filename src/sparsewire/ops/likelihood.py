@@ -17,6 +17,7 @@ from sparsewire.ops._checks import (
 )
 from sparsewire.ops._cuts import CutLosses
 from sparsewire.ops._engines import chosen, uses_kernels
+from sparsewire.ops._sorting import sort_rows
 from sparsewire.ops.halves import log_symmetric
 
 _FAR = 1e34  # from where on keys make no difference
@@ -81,8 +82,8 @@ def order_loss(
     wide = keys.to(torch.promote_types(keys.dtype, torch.float32)) / temperature
     wide = wide.clamp(-_FAR, _FAR)
     # Equal targets come in the order of their keys: they need not be moved.
-    first = wide.detach().argsort(dim=-1, stable=True)
-    second = target.gather(-1, first).argsort(dim=-1, stable=True)
+    _, first = sort_rows(wide.detach())
+    _, second = sort_rows(target.gather(-1, first))
     order = first.gather(-1, second)
     wide, goal = wide.gather(-1, order), target.gather(-1, order)
     if reach is not None and reach < keys.shape[-1] - 1:
