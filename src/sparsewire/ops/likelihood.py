@@ -125,7 +125,7 @@ def cut_losses(
 
 def _cuts(x: Tensor, reach: int | None) -> dict[tuple[int, int], list[Tensor]]:
     """What takes part in each cut, by how many that are, and how many of them are below it."""
-    n, size = x.shape[-1], 2
+    n, size = int(x.shape[-1]), 2  # not a symbol: how many cuts there are hangs on it
     if reach == 1 and n > 1:  # between every two neighbours there is one cut
         return {(2, 1): [x.unfold(-1, 2, 1)]}
     found: dict[tuple[int, int], list[Tensor]] = {}
@@ -138,7 +138,7 @@ def _cuts(x: Tensor, reach: int | None) -> dict[tuple[int, int], list[Tensor]]:
             found.setdefault((2 * near, near), []).append(buckets)
         if n - whole > lower:
             rest = x[..., whole + first : whole + last].unsqueeze(-2)
-            found.setdefault((rest.shape[-1], near), []).append(rest)
+            found.setdefault((int(rest.shape[-1]), near), []).append(rest)
         size *= 2
     return found
 
