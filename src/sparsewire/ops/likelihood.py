@@ -115,7 +115,7 @@ def cut_losses(
         reach: As in `order_loss`.
     """
     losses = keys.sum(-1) * 0
-    alike = zip(_cuts(keys, reach).items(), _cuts(goal, reach).values(), strict=True)
+    alike = zip(_windows(keys, reach).items(), _windows(goal, reach).values(), strict=True)
     for ((_, lower), buckets), goals in alike:
         # With a reach most cuts are of one kind, whatever their level, and are made at once.
         cuts = _cut_loss(torch.cat(buckets, dim=-2), torch.cat(goals, dim=-2), lower, ties)
@@ -123,7 +123,7 @@ def cut_losses(
     return losses
 
 
-def _cuts(x: Tensor, reach: int | None) -> dict[tuple[int, int], list[Tensor]]:
+def _windows(x: Tensor, reach: int | None) -> dict[tuple[int, int], list[Tensor]]:
     """What takes part in each cut, by how many that are, and how many of them are below it."""
     n, size = int(x.shape[-1]), 2  # not a symbol: how many cuts there are hangs on it
     if reach == 1 and n > 1:  # between every two neighbours there is one cut
