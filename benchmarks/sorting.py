@@ -83,7 +83,7 @@ PARTS = {
     "peer": [f"--method odd_even --steps {PEER_STEPS} {SEEDS}"],
     # All of them, with as many steps.
     "field": [
-        f"--method {method} --temperature {temperature} --steps 2000 --seeds 0"
+        f"--method {method} --temperature {temperature} --steps 2000 {SEEDS}"
         for method, temperature in FIELD.items()
     ],
     # Peers get a search too.
