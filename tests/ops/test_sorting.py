@@ -70,8 +70,8 @@ def test_gradients_go_where_elements_were():
 def test_only_some_rows_are_sorted_another_way(monkeypatch):
     """Long ones, unless there are many threads for many of them; nothing under a transform."""
     calls = []
-    ranks = _sorting._ranks
-    monkeypatch.setattr(_sorting, "_ranks", lambda x: calls.append(x) or ranks(x))
+    bits = _sorting._bits
+    monkeypatch.setattr(_sorting, "_bits", lambda x: calls.append(x) or bits(x))
 
     def another(x: Tensor) -> bool:
         calls.clear()
@@ -84,6 +84,6 @@ def test_only_some_rows_are_sorted_another_way(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     assert [another(torch.randn(rows, 200)) for rows in (8, 1)] == [False, True]
     calls.clear()
-    sw.soft_rank(torch.randn(200))
+    sw.soft_permutation(torch.randn(200))
     sw.order_loss(torch.randn(200), torch.arange(200))
     assert len(calls) == 3

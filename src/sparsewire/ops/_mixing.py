@@ -30,14 +30,14 @@ from sparsewire.ops._precision import without_autocast
 from sparsewire.ops.halves import Squash, log_odds
 
 # Distances from here on make no difference; their squares are in the range of float32.
-_FAR = 1e15
+NEGLIGIBLE = 1e15
 # Which element comes to each of the four places, for all outcomes but that which moves nothing.
 _OUTCOMES = ((0, 2, 1, 3), (1, 2, 0, 3), (0, 3, 1, 2), (1, 3, 0, 2), (2, 3, 0, 1))
 
 
 def against(distance: Float[Tensor, "*b"], squash: Squash) -> Float[Tensor, "*b"]:
     """Return the odds of an element for the side where it does not belong: exp(-log_odds)."""
-    t = distance.clamp(max=_FAR)
+    t = distance.clamp(max=NEGLIGIBLE)
     if squash == "student":
         return (t + torch.addcmul(torch.ones_like(t), t, t).sqrt()).reciprocal().square()
     return torch.exp(-log_odds(t, squash))
@@ -50,7 +50,7 @@ def against_slope(distance: Tensor, odds: Tensor, squash: Squash) -> Tensor:
         return odds * odds.sqrt() / (1 + odds) * -4
     if squash == "logistic":
         return -odds
-    t = distance.clamp(max=_FAR)
+    t = distance.clamp(max=NEGLIGIBLE)
     rest = torch.pi - torch.atan2(torch.ones_like(t), t)
     return -torch.pi / (rest.square() * (1 + t.square()))
 

@@ -3,6 +3,7 @@
 The specification are the matrices of each level of cuts, applied one after the other. With a reach
 of two, numbers on the CPU go through `sparsewire.ops._mixing`, other things with finite keys go
 through `_mixing_things` beside it, and everything on a GPU through kernels; all compute the same.
+Most soft sorts and ranks on a CPU do not come here: `_soft_numbers` makes them from the keys on.
 """
 
 import math
@@ -56,6 +57,7 @@ class SoftOrder:
         self.reach = check_count("reach", reach, least=1)
         self.squash: Squash = check_choice("squash", squash, SQUASHES)
         self.wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
+        self.descending = descending
         n = keys.shape[-1]
         # Only here the host may look at numbers without waiting. Numbers are then mixed without
         # matrices, by a gradient of our own: many small operations.
@@ -67,7 +69,7 @@ class SoftOrder:
         heat = _temperature(self.inorder, temperature, self.finite)
         exact = not isinstance(temperature, Tensor) and temperature == 0
         self.sure = exact or n < 2
-        self.full = 2 ** math.ceil(math.log2(n)) if n > 1 else n
+        self.full = full_size(n)
         self.gaps = self.inorder
         if not self.sure:
             # What is not a number is where torch puts it: the largest of all.
@@ -84,6 +86,20 @@ class SoftOrder:
     def unsorted(self, places: Tensor) -> Tensor:
         """Of values for places return what is expected for each element, both in order."""
         return self._mixed_numbers(places, back=True)
+
+    def exact(self) -> Tensor:
+        """The keys in order."""
+        return -self.inorder if self.descending else self.inorder
+
+    def ranks(self) -> Tensor:
+        """The place that is expected for each element."""
+        return self.scattered(self.unsorted(self.places()))
+
+    def places(self) -> Tensor:
+        """The number of each place."""
+        shape = self.wide.shape
+        places = torch.arange(shape[-1], dtype=self.wide.dtype, device=self.wide.device)
+        return places.expand(shape)
 
     def mixed(self, values: Tensor, back: bool = False) -> Tensor:
         """Mix values with a last dimension of features, (*b, n, f)."""
@@ -143,6 +159,11 @@ class SoftOrder:
         gaps = self.gaps.reshape(-1, self.full - 1)
         mixed = mix_sorted(values.reshape(-1, n, features), gaps, back, NUMBERS[self.squash])
         return mixed.view(values.shape)
+
+
+def full_size(n: int) -> int:
+    """The power of two to which n elements are filled up."""
+    return 2 ** math.ceil(math.log2(n)) if n > 1 else n
 
 
 def _gaps(inorder: Tensor, heat: Tensor, full: int, finite: bool) -> Tensor:
@@ -205,13 +226,15 @@ def _matrix(gaps: Tensor, squash: Squash) -> Tensor:
 
 
 def _temperature(inorder: Tensor, temperature: float | Tensor | None, finite: bool) -> Tensor:
-    """The temperature of each row, (*b, 1), or of all."""
+    """The temperature of each row, (*b, 1), or of all: one by which it can be divided."""
+    least = torch.finfo(inorder.dtype).tiny
     if isinstance(temperature, Tensor):
         check_floating("temperature", temperature)
-        return temperature.to(inorder).unsqueeze(-1) if temperature.dim() else temperature
+        heat = temperature.to(inorder).clamp(min=least)
+        return heat.unsqueeze(-1) if temperature.dim() else heat
     if temperature is not None:
         check_range("temperature", temperature, 0.0, math.inf)
-        return inorder.new_tensor(temperature)
+        return inorder.new_tensor(max(temperature, least))
     with torch.no_grad():
         n = inorder.shape[-1]
         away = (inorder - inorder[..., (n - 1) // 2 : (n + 1) // 2]).abs()

@@ -16,14 +16,27 @@ _SMALL = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32}
 
 def sort_rows(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
     """Return the last dimension in order, and where each element was; equal ones as they came."""
-    if _is_worth_it(x) and (ranks := _ranks(x.detach())) is not None:
-        ranks = (~ranks if descending else ranks) << 32
-        ranks |= np.arange(x.shape[-1])
-        ranks.sort(axis=-1)
-        index = torch.from_numpy(ranks & 0xFFFFFFFF)
+    if _is_worth_it(x) and (bits := _bits(x.detach())) is not None:
+        index = torch.from_numpy(sorted_places(~bits if descending else bits))
         return x.gather(-1, index), index
     found, index = x.sort(dim=-1, descending=descending, stable=True)
     return found, index
+
+
+def ordered_bits(x: np.ndarray) -> np.ndarray:
+    """Integers of 32 bits, in 64, in the order of numbers of 32 bits."""
+    # Adding zero makes the two zeros one. Of negative numbers the bits rise as they fall.
+    bits = (x + np.float32(0)).view(np.int32)
+    return np.bitwise_xor(bits, (bits >> 31) & 0x7FFFFFFF, dtype=np.int64)
+
+
+def sorted_places(bits: np.ndarray) -> np.ndarray:
+    """Where the elements of sorted rows were, for integers of 32 bits in 64; they are lost."""
+    bits <<= 32
+    bits |= np.arange(bits.shape[-1])
+    bits.sort(axis=-1)
+    bits &= 0xFFFFFFFF
+    return bits
 
 
 def eager_on_cpu(x: Tensor) -> bool:
@@ -33,20 +46,21 @@ def eager_on_cpu(x: Tensor) -> bool:
     return plain and not torch.compiler.is_compiling() and not transformed
 
 
-def _is_worth_it(x: Tensor) -> bool:
-    if not x.dim() or x.shape[-1] < _LONG or not x.numel() or not eager_on_cpu(x):
-        return False
+def few_threads(x: Tensor) -> bool:
+    """Whether too few threads share the rows for torch to be sooner."""
     return min(torch.get_num_threads(), x.numel() // x.shape[-1]) <= _FEW_THREADS
 
 
-def _ranks(x: Tensor) -> np.ndarray | None:
+def _is_worth_it(x: Tensor) -> bool:
+    if not x.dim() or x.shape[-1] < _LONG or not x.numel():
+        return False
+    return eager_on_cpu(x) and few_threads(x)
+
+
+def _bits(x: Tensor) -> np.ndarray | None:
     """Integers of 32 bits, in 64, in the order of the elements; None where there are none."""
     if x.dtype == torch.float32:
-        if not torch.isfinite(x.sum()):  # or too large to tell
-            return None
-        # Adding zero makes the two zeros one. Of negative numbers the bits rise as they fall.
-        bits = (x + 0.0).numpy().view(np.int32)
-        return np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits).astype(np.int64)
+        return ordered_bits(x.numpy()) if torch.isfinite(x.sum()) else None  # or too large to tell
     if x.dtype == torch.int64 and (x == x.int()).all():
         return x.numpy().copy()
     return x.numpy().astype(np.int64) if x.dtype in _SMALL else None

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from sparsewire._typing import Float
 from sparsewire.ops._checks import check_count, check_devices, check_floating, check_range
+from sparsewire.ops._soft_numbers import soft_numbers
 from sparsewire.ops._soft_order import SoftOrder, finite_part
 from sparsewire.ops.halves import Squash
 
@@ -65,8 +66,11 @@ def soft_sort(
         tensor([1., 2., 3.])
     """
     moved = _last(x, dim)
-    order = SoftOrder(moved, descending, temperature, squash, reach)
-    exact = -order.inorder if descending else order.inorder
+    how = (descending, temperature, squash, reach)
+    if not hard and (soft := soft_numbers(moved, *how, ranks=False)) is not None:
+        return _back(soft.to(x.dtype), x, dim)
+    order = SoftOrder(moved, *how)
+    exact = order.exact()
     if order.finite:
         soft = order.sorted(exact)
     else:
@@ -91,12 +95,13 @@ def soft_rank(
         tensor([1.8273, 0.1828, 0.9899])
     """
     moved = _last(x, dim)
-    order = SoftOrder(moved, descending, temperature, squash, reach)
-    places = torch.arange(moved.shape[-1], dtype=order.wide.dtype, device=x.device)
-    places = places.expand(moved.shape)
-    soft = order.scattered(order.unsorted(places))
+    how = (descending, temperature, squash, reach)
+    if not hard and (soft := soft_numbers(moved, *how, ranks=True)) is not None:
+        return _back(soft.to(x.dtype), x, dim)
+    order = SoftOrder(moved, *how)
+    soft = order.ranks()
     soft = soft + order.nothing() if order.sure else soft
-    exact = order.scattered(places) if hard else soft
+    exact = order.scattered(order.places()) if hard else soft
     return _back(_hardened(soft, exact, hard).to(x.dtype), x, dim)
 
 

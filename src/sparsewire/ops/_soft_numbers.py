@@ -1,0 +1,207 @@
+"""Soft sorts and ranks of numbers on a CPU, where calls of torch would take most of the time.
+
+Everything is NumPy's, from the keys to their gradient, and some rows at a time, so that it stays in
+the cache. The reference is `sparsewire.ops._soft_order`; `_mixing_numpy` says how arrays lie.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparsewire.ops._mixing_numpy import Weights, mix, to_gaps, to_shares, weigh
+from sparsewire.ops._soft_order import SoftOrder, full_size
+from sparsewire.ops._sorting import eager_on_cpu, few_threads, ordered_bits, sorted_places
+from sparsewire.ops.halves import FAR, Squash
+
+_SQUASH, _REACH = "student", 2
+_LEAST = 3  # a pair would be filled up to four
+_LARGEST = torch.finfo(torch.float32).max
+_AT_ONCE = 2**15  # numbers; as many are too few to be shared by threads
+
+
+def soft_numbers(
+    keys: Tensor,
+    descending: bool,
+    temperature: float | Tensor | None,
+    squash: Squash,
+    reach: int,
+    *,
+    ranks: bool,
+) -> Tensor | None:
+    """Return the keys in soft order, or their soft ranks; None if this engine is not for them."""
+    if squash != _SQUASH or reach != _REACH or keys.dtype == torch.float64:
+        return None
+    if temperature is not None and not _is_usual(temperature):
+        return None
+    if not keys.dim() or keys.shape[-1] < _LEAST or not keys.numel() or not eager_on_cpu(keys):
+        return None
+    if keys.numel() > _AT_ONCE and not few_threads(keys):
+        return None
+    wide = keys.float()
+    looked = wide.detach().numpy()
+    if not float(looked.max()) - float(looked.min()) <= _LARGEST:
+        return None
+    return _SoftNumbers.apply(wide, descending, temperature, ranks)  # pyright: ignore
+
+
+def _is_usual(temperature: float | Tensor) -> bool:
+    return isinstance(temperature, float | int) and 0 < temperature < np.inf
+
+
+class _SoftNumbers(torch.autograd.Function):
+    """Numbers in soft order, or their ranks, with a gradient that is NumPy's too."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, keys: Tensor, descending: bool, temperature: float | None, ranks: bool
+    ) -> Tensor:
+        ctx.save_for_backward(keys)
+        ctx.options = descending, temperature, ranks
+        rows = keys.numpy().reshape(-1, keys.shape[-1])
+        at_once = max(1, _AT_ONCE // rows.shape[-1])
+        found = np.empty(rows.shape, rows.dtype)
+        ctx.kept = []
+        for start in range(0, len(rows), at_once):
+            part = rows[start : start + at_once]
+            soft, kept = _forward(-part if descending else part, temperature, ranks)
+            found[start : start + at_once] = -soft if descending and not ranks else soft
+            ctx.kept.append(kept)
+        return torch.from_numpy(found.reshape(keys.shape))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        (grad,), (keys,) = grads, ctx.saved_tensors
+        descending, _, ranks = ctx.options
+        if torch.is_grad_enabled() or not eager_on_cpu(grad):
+            found = _differentiable_gradient(keys, grad, *ctx.options)
+            return found, None, None, None
+        rows = grad.numpy().reshape(-1, keys.shape[-1])
+        found = np.empty(rows.shape, rows.dtype)
+        start = 0
+        for kept in ctx.kept:
+            part = slice(start, start + len(kept.heat))
+            to_keys = _backward(rows[part], kept, ranks)
+            # The signs of sorted numbers and their keys cancel.
+            found[part] = -to_keys if descending and ranks else to_keys
+            start = part.stop
+        return torch.from_numpy(found.reshape(keys.shape)), None, None, None
+
+
+def _differentiable_gradient(
+    keys: Tensor, grad: Tensor, descending: bool, temperature: float | None, ranks: bool
+) -> Tensor:
+    """The same by torch, for a second derivative."""
+    with torch.enable_grad():
+        keys = keys.view_as(keys)
+        order = SoftOrder(keys, descending, temperature, _SQUASH, _REACH)
+        soft = order.ranks() if ranks else order.sorted(order.exact())
+        (found,) = torch.autograd.grad(soft, keys, grad, create_graph=True)
+    return found
+
+
+class _Kept(NamedTuple):
+    """What a gradient needs of a pass over some rows; K fours each, 2 K - 1 cuts, 2 K pairs."""
+
+    where: np.ndarray  # each place's element, among those of all rows: (4, K, rows)
+    heat: np.ndarray  # temperatures: (rows,)
+    weights: Weights
+    windows: np.ndarray  # what stood around each cut: (4, cuts, rows)
+    apart: np.ndarray  # how far apart pairs were: (2, K, rows)
+
+
+# A distance over a small temperature may be infinite: then it is far.
+@np.errstate(over="ignore")
+def _forward(keys: np.ndarray, temperature: float | None, ranks: bool) -> tuple[np.ndarray, _Kept]:
+    n = keys.shape[-1]
+    # What is filled up is as large as the last, and comes behind it.
+    filled = _filled(keys, keys.max(-1, keepdims=True))
+    places = sorted_places(ordered_bits(filled))
+    places += np.arange(0, filled.size, filled.shape[-1])[:, None]
+    where = _by_residue(places)
+    values = filled.reshape(-1).take(where)
+    heat = _temperature(keys, _at(values, (n - 1) // 2), temperature)
+    weights = weigh(_gaps(values, heat, n))
+    if ranks:
+        values[:] = _by_residue(np.arange(filled.shape[-1])[None])
+    windows, apart = mix(values, weights, back=ranks)
+    found = _scattered(values, where) if ranks else _by_place(values)
+    return found[:, :n], _Kept(where, heat, weights, windows, apart)
+
+
+@np.errstate(over="ignore")
+def _backward(grad: np.ndarray, kept: _Kept, ranks: bool) -> np.ndarray:
+    n = grad.shape[-1]
+    filled = _filled(grad, 0)
+    wish = filled.reshape(-1).take(kept.where) if ranks else _by_residue(filled)
+    # To the gradient it is the transpose that mixes; then places and elements change roles.
+    wishes, difference = mix(wish, kept.weights, back=not ranks)
+    slopes = to_shares(kept.windows, wishes) if ranks else to_shares(wishes, kept.windows)
+    gaps = to_gaps(slopes, -difference * kept.apart, kept.weights)
+    _at(gaps, n - 1)[:] = 0
+    gaps /= kept.heat
+    # Ranks begin with the numbers of places, for which there is no gradient.
+    found = np.zeros_like(wish) if ranks else wish
+    found[1:] += gaps[:3]
+    found[:3] -= gaps[:3]
+    found[0, 1:] += gaps[3, :-1]
+    found[3, :-1] -= gaps[3, :-1]
+    return _scattered(found, kept.where)[:, :n]
+
+
+def _temperature(keys: np.ndarray, medians: np.ndarray, temperature: float | None) -> np.ndarray:
+    """The temperature of each row; None as in `sparsewire.ops.quicksort`."""
+    if temperature is not None:
+        return np.full(len(keys), max(temperature, np.finfo(keys.dtype).tiny), keys.dtype)
+    n = keys.shape[-1]
+    away = keys - medians[:, None]
+    np.abs(away, out=away)
+    away /= n
+    heat = away.sum(-1)
+    heat *= 4 / n
+    heat[heat == 0] = 1
+    return heat
+
+
+def _gaps(inorder: np.ndarray, heat: np.ndarray, n: int) -> np.ndarray:
+    """Distances of neighbours over the temperature; the last of n has none, so it is far."""
+    gaps = np.empty_like(inorder)
+    np.subtract(inorder[1:], inorder[:3], out=gaps[:3])
+    np.subtract(inorder[0, 1:], inorder[3, :-1], out=gaps[3, :-1])
+    gaps[3, -1] = 0
+    gaps /= heat
+    _at(gaps, n - 1)[:] = 10 * FAR
+    return gaps
+
+
+def _at(places: np.ndarray, place: int) -> np.ndarray:
+    return places[place % 4, place // 4]
+
+
+def _filled(rows: np.ndarray, end: np.ndarray | int) -> np.ndarray:
+    """Fill rows up to a power of two."""
+    n = rows.shape[-1]
+    full = full_size(n)
+    if full == n:
+        return np.ascontiguousarray(rows)
+    filled = np.empty((len(rows), full), rows.dtype)
+    filled[:, :n], filled[:, n:] = rows, end
+    return filled
+
+
+def _by_residue(rows: np.ndarray) -> np.ndarray:
+    """From (rows, places) to (4, places / 4, rows)."""
+    return np.ascontiguousarray(rows.reshape(len(rows), -1, 4).transpose(2, 1, 0))
+
+
+def _by_place(places: np.ndarray) -> np.ndarray:
+    """The other way."""
+    return places.transpose(2, 1, 0).reshape(places.shape[2], -1)
+
+
+def _scattered(places: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Bring what stands in order to where the elements were: (rows, elements)."""
+    found = np.empty(places.size, places.dtype)
+    found[where] = places
+    return found.reshape(places.shape[2], -1)
