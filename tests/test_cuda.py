@@ -190,3 +190,28 @@ def test_the_likelihood_of_an_order_of_many_can_be_captured(reach) -> None:
     slopes = [captured(target) for _ in range(captured.warmup + 2)][-1]
     assert captured.captured
     close("slopes", slopes, step(target).cpu().double())
+
+
+@pytest.mark.parametrize("n", [16, 100, 1024, 1025])
+@pytest.mark.parametrize("function", [sw.soft_sort, sw.soft_rank])
+def test_soft_sorts_agree_with_float64_and_can_be_captured(function, n) -> None:
+    """Short rows have one kernel, long ones several."""
+    keys = torch.randn(5, n)
+    given = keys.cuda().requires_grad_()
+    weight = torch.randn(5, n)
+
+    def step(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        soft = function(given)
+        (slopes,) = torch.autograd.grad((soft * weight).sum(), given)
+        return soft.detach(), slopes
+
+    exact = keys.double().requires_grad_()
+    true = function(exact)
+    (slopes,) = torch.autograd.grad((true * weight).sum(), exact)
+    there = weight.cuda()
+    captured = sw.capture(step)
+    results = [captured(there) for _ in range(captured.warmup + 2)]
+    assert captured.captured
+    for mine in (step(there), results[-1]):
+        close("values", mine[0], true.detach())
+        close("slopes", mine[1], slopes)

@@ -4,6 +4,7 @@ The interpreter finds what is computed wrongly, and not what a compiler refuses 
 GPU. Run in a process of its own, without the interpreter.
 """
 
+import itertools
 import json
 from typing import Any
 
@@ -11,7 +12,15 @@ import triton  # pyright: ignore[reportMissingImports]
 from triton.backends.compiler import GPUTarget  # pyright: ignore[reportMissingImports]
 from triton.compiler import ASTSource  # pyright: ignore[reportMissingImports]
 
-from sparsewire.ops._triton import images, likelihood, mixing, narrow_conv, norm_pool, totals
+from sparsewire.ops._triton import (
+    images,
+    likelihood,
+    mixing,
+    narrow_conv,
+    norm_pool,
+    short_rows,
+    totals,
+)
 
 TARGET = GPUTarget("cuda", 90, 32)
 NUMBER, FLOAT, HALF, BYTE = "i32", "*fp32", "*bf16", "*u8"
@@ -91,6 +100,14 @@ def sorts() -> dict[str, int]:
             mixing._weigh, tensors, SQUASH=squash, ROWS=16, WIDE=32
         )
     found["gather"] = shared_memory(mixing._gather, tensors, GAPS=512)
+    rows = all_of(FLOAT, "keys", "grad", "out") | {"temperature": "fp32"}
+    for name, ranks, fours in itertools.product(
+        ("_soft", "_soft_backward"), (False, True), (4, 256)
+    ):
+        tile = {"DESCENDING": ranks, "DEFAULT": not ranks, "ROWS": max(1, 32 // fours)}
+        found[f"{name} {ranks} {fours}"] = shared_memory(
+            getattr(short_rows, name), rows, RANKS=ranks, SQUASH=0, FOURS=fours, **tile
+        )
     tensors = all_of(FLOAT, "keys", "losses", "slopes", "room") | {"groups": "*i32", "bend": "fp32"}
     for bent in (False, True):
         found[f"cut {bent}"] = shared_memory(

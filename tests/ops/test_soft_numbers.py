@@ -31,7 +31,7 @@ def by_numpy(keys: Tensor, *how: Any, ranks: bool) -> Tensor:
 
 def by_torch(keys: Tensor, *how: Any, ranks: bool) -> Tensor:
     order = SoftOrder(keys, *(how or HOW))
-    return order.ranks() if ranks else order.sorted(order.exact())
+    return order.ranks() if ranks else order.soft()
 
 
 def assert_as_torch(keys: Tensor, *how: Any, ranks: bool) -> None:

@@ -29,18 +29,20 @@ from sparsewire.ops._checks import kept
 from sparsewire.ops._precision import without_autocast
 from sparsewire.ops.halves import Squash, log_odds
 
-# Distances from here on make no difference; their squares are in the range of float32.
-NEGLIGIBLE = 1e15
+# Elements as far from a cut are certain; the squares of smaller distances are in float32's range.
+_CERTAIN = 1e15
 # Which element comes to each of the four places, for all outcomes but that which moves nothing.
 _OUTCOMES = ((0, 2, 1, 3), (1, 2, 0, 3), (0, 3, 1, 2), (1, 3, 0, 2), (2, 3, 0, 1))
 
 
 def against(distance: Float[Tensor, "*b"], squash: Squash) -> Float[Tensor, "*b"]:
     """Return the odds of an element for the side where it does not belong: exp(-log_odds)."""
-    t = distance.clamp(max=NEGLIGIBLE)
+    t = distance.clamp(max=_CERTAIN)
     if squash == "student":
-        return (t + torch.addcmul(torch.ones_like(t), t, t).sqrt()).reciprocal().square()
-    return torch.exp(-log_odds(t, squash))
+        odds = (t + torch.addcmul(torch.ones_like(t), t, t).sqrt()).reciprocal().square()
+    else:
+        odds = torch.exp(-log_odds(t, squash))
+    return torch.where(distance < _CERTAIN, odds, 0.0)
 
 
 def against_slope(distance: Tensor, odds: Tensor, squash: Squash) -> Tensor:
@@ -50,7 +52,7 @@ def against_slope(distance: Tensor, odds: Tensor, squash: Squash) -> Tensor:
         return odds * odds.sqrt() / (1 + odds) * -4
     if squash == "logistic":
         return -odds
-    t = distance.clamp(max=NEGLIGIBLE)
+    t = distance.clamp(max=_CERTAIN)
     rest = torch.pi - torch.atan2(torch.ones_like(t), t)
     return -torch.pi / (rest.square() * (1 + t.square()))
 

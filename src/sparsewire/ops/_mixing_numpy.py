@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparsewire.ops._mixing import NEGLIGIBLE
-
 
 class Weights(NamedTuple):
     """How likely the outcomes of cuts are."""
@@ -24,7 +22,7 @@ class Weights(NamedTuple):
 
 
 def weigh(gaps: np.ndarray) -> Weights:
-    """How likely outcomes are for these distances."""
+    """How likely outcomes are for these distances; what is infinitely far has no part in them."""
     fours, rows = gaps.shape[1:]
     distances = np.empty((8 * fours - 3, rows), gaps.dtype)
     near, middle, far, pairs = _split(distances)
@@ -33,7 +31,6 @@ def weigh(gaps: np.ndarray) -> Weights:
         np.add(before, middle[cuts], out=near[cuts])
         np.add(behind, middle[cuts], out=far[cuts])
     np.multiply(gaps[::2], 0.5, out=pairs.reshape(2, fours, rows))
-    np.minimum(distances, NEGLIGIBLE, out=distances)
     roots = distances * distances
     roots += 1
     np.sqrt(roots, out=roots)

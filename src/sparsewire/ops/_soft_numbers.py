@@ -1,7 +1,7 @@
-"""Soft sorts and ranks of numbers on a CPU, where calls of torch would take most of the time.
+"""Soft sorts and ranks of numbers, from the keys to the result, where many calls would cost most.
 
-Everything is NumPy's, from the keys to their gradient, and some rows at a time, so that it stays in
-the cache. The reference is `sparsewire.ops._soft_order`; `_mixing_numpy` says how arrays lie.
+Short rows on a GPU have one kernel each way. On a CPU everything is NumPy's, some rows at a time,
+so that it stays in the cache; `_mixing_numpy` says how arrays lie. `_soft_order` is the reference.
 """
 
 from typing import Any, NamedTuple
@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sparsewire.ops._engines import chosen, uses_kernels
 from sparsewire.ops._mixing_numpy import Weights, mix, to_gaps, to_shares, weigh
 from sparsewire.ops._soft_order import SoftOrder, full_size
-from sparsewire.ops._sorting import eager_on_cpu, few_threads, ordered_bits, sorted_places
-from sparsewire.ops.halves import FAR, Squash
+from sparsewire.ops._sorting import eager, few_threads, ordered_bits, sorted_places
+from sparsewire.ops.halves import Squash
 
-_SQUASH, _REACH = "student", 2
-_LEAST = 3  # a pair would be filled up to four
-_LARGEST = torch.finfo(torch.float32).max
+_REACH = 2
+_TINY, _LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+_LEAST = 3  # of a row for NumPy: a pair would be filled up to four
 _AT_ONCE = 2**15  # numbers; as many are too few to be shared by threads
 
 
@@ -30,35 +31,90 @@ def soft_numbers(
     *,
     ranks: bool,
 ) -> Tensor | None:
-    """Return the keys in soft order, or their soft ranks; None if this engine is not for them."""
-    if squash != _SQUASH or reach != _REACH or keys.dtype == torch.float64:
+    """Return the keys in soft order, or their soft ranks; None if no engine here is for them."""
+    if reach != _REACH or keys.dtype == torch.float64 or chosen() == "reference":
         return None
-    if temperature is not None and not _is_usual(temperature):
+    if temperature is not None:
+        if not isinstance(temperature, float | int) or not 0 < temperature < np.inf:
+            return None
+        temperature = max(temperature, _TINY)
+    if not keys.dim() or not keys.numel() or not eager(keys):
         return None
-    if not keys.dim() or keys.shape[-1] < _LEAST or not keys.numel() or not eager_on_cpu(keys):
+    wide, how = keys.float(), (temperature, descending, ranks)
+    if uses_kernels(keys.device):
+        return _by_kernels(wide, *how, squash)
+    return _by_numpy(wide, *how) if squash == "student" else None
+
+
+def _by_kernels(
+    keys: Tensor, temperature: float | None, descending: bool, ranks: bool, squash: Squash
+) -> Tensor | None:
+    from sparsewire.ops._triton.mixing_library import SQUASHES
+    from sparsewire.ops._triton.short_rows import LONGEST
+
+    if not 2 <= keys.shape[-1] <= LONGEST or squash not in SQUASHES:
+        return None
+    return _ShortRows.apply(keys, temperature, descending, ranks, squash)  # pyright: ignore
+
+
+def _by_numpy(
+    keys: Tensor, temperature: float | None, descending: bool, ranks: bool
+) -> Tensor | None:
+    if keys.device.type != "cpu" or keys.shape[-1] < _LEAST:
         return None
     if keys.numel() > _AT_ONCE and not few_threads(keys):
         return None
-    wide = keys.float()
-    looked = wide.detach().numpy()
-    if not float(looked.max()) - float(looked.min()) <= _LARGEST:
+    looked = keys.detach().numpy()
+    if not float(looked.max()) - float(looked.min()) <= _LARGEST:  # or there is no number
         return None
-    return _SoftNumbers.apply(wide, descending, temperature, ranks)  # pyright: ignore
+    return _SoftNumbers.apply(keys, temperature, descending, ranks)  # pyright: ignore
 
 
-def _is_usual(temperature: float | Tensor) -> bool:
-    return isinstance(temperature, float | int) and 0 < temperature < np.inf
-
-
-class _SoftNumbers(torch.autograd.Function):
-    """Numbers in soft order, or their ranks, with a gradient that is NumPy's too."""
+class _ShortRows(torch.autograd.Function):
+    """The same by kernels."""
 
     @staticmethod
     def forward(
-        ctx: Any, keys: Tensor, descending: bool, temperature: float | None, ranks: bool
+        ctx: Any,
+        keys: Tensor,
+        temperature: float | None,
+        descending: bool,
+        ranks: bool,
+        squash: Squash,
+    ) -> Tensor:
+        from sparsewire.ops._triton.mixing_library import SQUASHES
+        from sparsewire.ops._triton.short_rows import forward
+
+        ctx.save_for_backward(keys)
+        ctx.options, ctx.squash = (temperature, descending, ranks), squash
+        rows = keys.reshape(-1, keys.shape[-1])
+        return forward(rows, SQUASHES[squash], *ctx.options).view(keys.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        from sparsewire.ops._triton.mixing_library import SQUASHES
+        from sparsewire.ops._triton.short_rows import backward
+
+        (grad,), (keys,) = grads, ctx.saved_tensors
+        if torch.is_grad_enabled() or not eager(grad):
+            found = _differentiable_gradient(keys, grad, ctx.squash, *ctx.options)
+            return (found, None, None, None, None)
+        shape = (-1, keys.shape[-1])
+        found = backward(
+            grad.reshape(shape), keys.reshape(shape), SQUASHES[ctx.squash], *ctx.options
+        )
+        return (found.view(keys.shape), None, None, None, None)
+
+
+class _SoftNumbers(torch.autograd.Function):
+    """The same by NumPy."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, keys: Tensor, temperature: float | None, descending: bool, ranks: bool
     ) -> Tensor:
         ctx.save_for_backward(keys)
-        ctx.options = descending, temperature, ranks
+        ctx.options = temperature, descending, ranks
         rows = keys.numpy().reshape(-1, keys.shape[-1])
         at_once = max(1, _AT_ONCE // rows.shape[-1])
         found = np.empty(rows.shape, rows.dtype)
@@ -71,12 +127,12 @@ class _SoftNumbers(torch.autograd.Function):
         return torch.from_numpy(found.reshape(keys.shape))
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,), (keys,) = grads, ctx.saved_tensors
-        descending, _, ranks = ctx.options
-        if torch.is_grad_enabled() or not eager_on_cpu(grad):
-            found = _differentiable_gradient(keys, grad, *ctx.options)
-            return found, None, None, None
+        _, descending, ranks = ctx.options
+        if torch.is_grad_enabled() or not eager(grad):
+            found = _differentiable_gradient(keys, grad, "student", *ctx.options)
+            return (found, None, None, None)
         rows = grad.numpy().reshape(-1, keys.shape[-1])
         found = np.empty(rows.shape, rows.dtype)
         start = 0
@@ -86,17 +142,22 @@ class _SoftNumbers(torch.autograd.Function):
             # The signs of sorted numbers and their keys cancel.
             found[part] = -to_keys if descending and ranks else to_keys
             start = part.stop
-        return torch.from_numpy(found.reshape(keys.shape)), None, None, None
+        return (torch.from_numpy(found.reshape(keys.shape)), None, None, None)
 
 
 def _differentiable_gradient(
-    keys: Tensor, grad: Tensor, descending: bool, temperature: float | None, ranks: bool
+    keys: Tensor,
+    grad: Tensor,
+    squash: Squash,
+    temperature: float | None,
+    descending: bool,
+    ranks: bool,
 ) -> Tensor:
-    """The same by torch, for a second derivative."""
+    """The gradient by the reference, for a second derivative."""
     with torch.enable_grad():
         keys = keys.view_as(keys)
-        order = SoftOrder(keys, descending, temperature, _SQUASH, _REACH)
-        soft = order.ranks() if ranks else order.sorted(order.exact())
+        order = SoftOrder(keys, descending, temperature, squash, _REACH)
+        soft = order.ranks() if ranks else order.soft()
         (found,) = torch.autograd.grad(soft, keys, grad, create_graph=True)
     return found
 
@@ -153,25 +214,24 @@ def _backward(grad: np.ndarray, kept: _Kept, ranks: bool) -> np.ndarray:
 def _temperature(keys: np.ndarray, medians: np.ndarray, temperature: float | None) -> np.ndarray:
     """The temperature of each row; None as in `sparsewire.ops.quicksort`."""
     if temperature is not None:
-        return np.full(len(keys), max(temperature, np.finfo(keys.dtype).tiny), keys.dtype)
+        return np.full(len(keys), temperature, keys.dtype)
     n = keys.shape[-1]
     away = keys - medians[:, None]
     np.abs(away, out=away)
     away /= n
     heat = away.sum(-1)
     heat *= 4 / n
-    heat[heat == 0] = 1
-    return heat
+    return np.where(heat > 0, np.maximum(heat, heat.dtype.type(_TINY)), heat.dtype.type(1))
 
 
 def _gaps(inorder: np.ndarray, heat: np.ndarray, n: int) -> np.ndarray:
-    """Distances of neighbours over the temperature; the last of n has none, so it is far."""
+    """Distances of neighbours over the temperature; behind the last of n there is none."""
     gaps = np.empty_like(inorder)
     np.subtract(inorder[1:], inorder[:3], out=gaps[:3])
     np.subtract(inorder[0, 1:], inorder[3, :-1], out=gaps[3, :-1])
     gaps[3, -1] = 0
     gaps /= heat
-    _at(gaps, n - 1)[:] = 10 * FAR
+    _at(gaps, n - 1)[:] = np.inf
     return gaps
 
 

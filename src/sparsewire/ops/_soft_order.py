@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparsewire.ops._checks import check_choice, check_count, check_floating, check_range
-from sparsewire.ops._engines import uses_kernels
+from sparsewire.ops._engines import chosen, uses_kernels
 from sparsewire.ops._mixing import Mix
 from sparsewire.ops._mixing_things import MixThings
 from sparsewire.ops._precision import without_autocast
@@ -61,7 +61,7 @@ class SoftOrder:
         n = keys.shape[-1]
         # Only here the host may look at numbers without waiting. Numbers are then mixed without
         # matrices, by a gradient of our own: many small operations.
-        self.eager = eager_on_cpu(keys)
+        self.eager = eager_on_cpu(keys) and chosen() != "reference"
         found, self.index = sort_rows(self.wide, descending)
         self.inorder = -found if descending else found
         # What is not finite is at the ends.
@@ -90,6 +90,13 @@ class SoftOrder:
     def exact(self) -> Tensor:
         """The keys in order."""
         return -self.inorder if self.descending else self.inorder
+
+    def soft(self) -> Tensor:
+        """The keys in soft order; those that are infinite stay so."""
+        exact = self.exact()
+        if self.finite:
+            return self.sorted(exact)
+        return torch.where(exact.abs() < torch.inf, self.sorted(finite_part(exact)), exact)
 
     def ranks(self) -> Tensor:
         """The place that is expected for each element."""
@@ -248,7 +255,7 @@ def _temperature(inorder: Tensor, temperature: float | Tensor | None, finite: bo
             mean = (away / there).sum(-1, keepdim=True)  # no number, if none is there
         heat = mean * (4 / max(n, 1))
         heat = heat if finite else heat.nan_to_num(nan=0.0, posinf=0.0)
-        return torch.where(heat > 0, heat, 1.0)
+        return torch.where(heat > 0, heat.clamp(min=least), 1.0)
 
 
 def _mix(values: Tensor, cuts: _Cuts, back: bool) -> Tensor:

@@ -39,11 +39,16 @@ def sorted_places(bits: np.ndarray) -> np.ndarray:
     return bits
 
 
-def eager_on_cpu(x: Tensor) -> bool:
-    """Whether numbers are there and can be looked at: no trace, no transform, no other device."""
-    plain = type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu"
+def eager(x: Tensor) -> bool:
+    """Whether numbers are there: no trace, no transform."""
+    plain = type(x) in (Tensor, torch.nn.Parameter) and not x.is_meta
     transformed = torch._C._are_functorch_transforms_active()
     return plain and not torch.compiler.is_compiling() and not transformed
+
+
+def eager_on_cpu(x: Tensor) -> bool:
+    """Whether they can also be looked at without waiting."""
+    return x.device.type == "cpu" and eager(x)
 
 
 def few_threads(x: Tensor) -> bool:

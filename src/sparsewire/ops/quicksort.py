@@ -70,12 +70,8 @@ def soft_sort(
     if not hard and (soft := soft_numbers(moved, *how, ranks=False)) is not None:
         return _back(soft.to(x.dtype), x, dim)
     order = SoftOrder(moved, *how)
-    exact = order.exact()
-    if order.finite:
-        soft = order.sorted(exact)
-    else:
-        soft = torch.where(exact.abs() < torch.inf, order.sorted(finite_part(exact)), exact)
-    return _back(_hardened(soft, exact, hard).to(x.dtype), x, dim)
+    soft = order.soft()
+    return _back(_hardened(soft, order.exact(), hard).to(x.dtype), x, dim)
 
 
 def soft_rank(

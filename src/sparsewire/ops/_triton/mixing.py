@@ -18,10 +18,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sparsewire.ops._triton.cuts import (
+    against,
+    back,
+    cut_sums,
+    forth,
+    odds_back,
+    pair_share,
+    pair_slope,
+    slopes,
+    swap,
+)
+
 STUDENT, LOGISTIC = 0, 1
-# Distances from here on make no difference; their squares are in the range of float32.
-_FAR = tl.constexpr(1e15)
-_CERTAIN = tl.constexpr(110.0)  # a distance whose exponential is nothing beside one
+_INFINITY = tl.constexpr(float("inf"))
 _TILE = 512  # numbers of one kind that a program has at a time
 _FEATURES = 256  # most of them
 _SUMMED = 32  # most where sums over features are made: as many as the threads that need not wait
@@ -88,96 +98,42 @@ def _tile(fours: int, features: int, most: int) -> tuple[int, dict[str, int]]:
 
 
 @triton.jit
-def _against(distance, SQUASH: tl.constexpr):
-    """The odds for the side where an element does not belong, and their slope."""
-    t = tl.minimum(distance, _FAR)
-    if SQUASH == 0:
-        root = tl.sqrt(1 + t * t)
-        odds = 1 / (t + root)
-        odds = odds * odds
-        slope = -2 * odds / root
-    else:
-        odds = tl.exp(-tl.minimum(t, _CERTAIN))
-        slope = tl.where(t < _CERTAIN, -odds, 0.0)
-    return odds, tl.where(distance < _FAR, slope, 0.0)
-
-
-@triton.jit
 def _cut_odds(gaps, k, n, SQUASH: tl.constexpr):
     """Of some cuts: the odds of the first, of the two in the middle and of the last, and slopes.
 
     A cut that is not there, or behind the last element, has none: it moves nothing.
     """
-    far = _FAR * 10
     live = (k >= 0) & (2 * k + 2 < n)
-    half = tl.load(gaps + 2 * k + 1, mask=live, other=far) / 2
-    first, first_slope = _against(tl.load(gaps + 2 * k, mask=live, other=far) + half, SQUASH)
-    middle, middle_slope = _against(half, SQUASH)
-    last, last_slope = _against(tl.load(gaps + 2 * k + 2, mask=live, other=far) + half, SQUASH)
+    half = tl.load(gaps + 2 * k + 1, mask=live, other=_INFINITY) / 2
+    first, first_slope = against(tl.load(gaps + 2 * k, mask=live, other=_INFINITY) + half, SQUASH)
+    middle, middle_slope = against(half, SQUASH)
+    last, last_slope = against(tl.load(gaps + 2 * k + 2, mask=live, other=_INFINITY) + half, SQUASH)
     return first, middle, last, first_slope, middle_slope, last_slope
 
 
 @triton.jit
-def _cut_sums(first, middle, last):
-    """What the four values around cuts are mixed by."""
-    square, ends = middle * middle, first * last
-    share = 1 / (1 + square + first * middle + middle * last + ends + ends * square)
-    bd, ad, bc = square * share, first * middle * share, middle * last * share
-    ac, ab = ends * share, ends * square * share
-    low, high = ad + ac, bc + ac
-    return low, bd + ad, high + ab, bd + bc, ab, low + ab, high
-
-
-@triton.jit
-def _forth(a, b, c, d, low, second, fourth, third, ab, first, high):
-    """Mix elements into places; the weights have a column each."""
-    middle = c - b
-    return (
-        a + (b - a) * low[:, None] + (c - a) * ab[:, None],
-        b + middle * second[:, None] + (d - b) * fourth[:, None],
-        c - middle * third[:, None] + (a - c) * first[:, None],
-        d + (c - d) * high[:, None] + (b - d) * ab[:, None],
-    )
-
-
-@triton.jit
-def _back(a, b, c, d, low, second, fourth, third, ab, first, high):
-    """Mix places into elements: the transpose."""
-    outer, middle = c - a, c - b
-    return (
-        a + outer * first[:, None],
-        b + (a - b) * low[:, None] + middle * third[:, None] + (d - b) * ab[:, None],
-        c - outer * ab[:, None] - middle * second[:, None] + (d - c) * high[:, None],
-        d + (b - d) * fourth[:, None],
-    )
-
-
-@triton.jit
 def _cut(gaps, k, n, SQUASH: tl.constexpr):
-    """What the four values around cuts are mixed by."""
+    """What the four values around cuts are mixed by, whatever the feature."""
     odds = _cut_odds(gaps, k, n, SQUASH)
-    return _cut_sums(odds[0], odds[1], odds[2])
+    one, two, three, four, five, six, seven = cut_sums(odds[0], odds[1], odds[2])
+    return (
+        one[:, None], two[:, None], three[:, None], four[:, None],
+        five[:, None], six[:, None], seven[:, None],
+    )  # fmt: skip
 
 
 @triton.jit
 def _pair_odds(gaps, j, n, SQUASH: tl.constexpr):
     """The odds of both elements of a pair, and their slope; none for one that is not there."""
     live = (j >= 0) & (2 * j + 1 < n)
-    return _against(tl.load(gaps + 2 * j, mask=live, other=_FAR * 10) / 2, SQUASH)
+    return against(tl.load(gaps + 2 * j, mask=live, other=_INFINITY) / 2, SQUASH)
 
 
 @triton.jit
 def _pair(gaps, j, n, SQUASH: tl.constexpr):
-    """The chance that pairs change places."""
+    """The chance that pairs change places, whatever the feature."""
     odds, _ = _pair_odds(gaps, j, n, SQUASH)
-    return odds * odds / (1 + odds * odds)
-
-
-@triton.jit
-def _swap(a, b, weight):
-    """Mix pairs."""
-    moved = (b - a) * weight[:, None]
-    return a + moved, b - moved
+    return pair_share(odds)[:, None]
 
 
 @triton.jit
@@ -214,25 +170,25 @@ def _mix(
     g = _load(x, row + 6, feature, n, features)
     h = _load(x, row + 7, feature, n, features)
     if BACK:
-        a, b = _swap(a, b, _pair(gaps, 2 * q - 2, n, SQUASH))
-        c, d = _swap(c, d, _pair(gaps, 2 * q - 1, n, SQUASH))
-        e, f = _swap(e, f, _pair(gaps, 2 * q, n, SQUASH))
-        g, h = _swap(g, h, _pair(gaps, 2 * q + 1, n, SQUASH))
+        a, b = swap(a, b, _pair(gaps, 2 * q - 2, n, SQUASH))
+        c, d = swap(c, d, _pair(gaps, 2 * q - 1, n, SQUASH))
+        e, f = swap(e, f, _pair(gaps, 2 * q, n, SQUASH))
+        g, h = swap(g, h, _pair(gaps, 2 * q + 1, n, SQUASH))
         one, two, three, four, five, six, seven = _cut(gaps, 2 * q - 2, n, SQUASH)
-        _, _, c, d = _back(a, b, c, d, one, two, three, four, five, six, seven)
+        _, _, c, d = back(a, b, c, d, one, two, three, four, five, six, seven)
         one, two, three, four, five, six, seven = _cut(gaps, 2 * q, n, SQUASH)
-        e, f, _, _ = _back(e, f, g, h, one, two, three, four, five, six, seven)
+        e, f, _, _ = back(e, f, g, h, one, two, three, four, five, six, seven)
         one, two, three, four, five, six, seven = _cut(gaps, 2 * q - 1, n, SQUASH)
-        c, d, e, f = _back(c, d, e, f, one, two, three, four, five, six, seven)
+        c, d, e, f = back(c, d, e, f, one, two, three, four, five, six, seven)
     else:
         one, two, three, four, five, six, seven = _cut(gaps, 2 * q - 1, n, SQUASH)
-        _, _, c, d = _forth(a, b, c, d, one, two, three, four, five, six, seven)
+        _, _, c, d = forth(a, b, c, d, one, two, three, four, five, six, seven)
         one, two, three, four, five, six, seven = _cut(gaps, 2 * q + 1, n, SQUASH)
-        e, f, _, _ = _forth(e, f, g, h, one, two, three, four, five, six, seven)
+        e, f, _, _ = forth(e, f, g, h, one, two, three, four, five, six, seven)
         one, two, three, four, five, six, seven = _cut(gaps, 2 * q, n, SQUASH)
-        c, d, e, f = _forth(c, d, e, f, one, two, three, four, five, six, seven)
-        c, d = _swap(c, d, _pair(gaps, 2 * q, n, SQUASH))
-        e, f = _swap(e, f, _pair(gaps, 2 * q + 1, n, SQUASH))
+        c, d, e, f = forth(c, d, e, f, one, two, three, four, five, six, seven)
+        c, d = swap(c, d, _pair(gaps, 2 * q, n, SQUASH))
+        e, f = swap(e, f, _pair(gaps, 2 * q + 1, n, SQUASH))
     _store(y, c, row + 2, feature, n, features)
     _store(y, d, row + 3, feature, n, features)
     _store(y, e, row + 4, feature, n, features)
@@ -241,44 +197,19 @@ def _mix(
 
 @triton.jit
 def _slopes(a, b, c, d, to_a, to_b, to_c, to_d):
-    """Gradients of the sums, of elements before a cut and of what is wanted in places after it."""
-    middle = c - b
+    """The same for all features together."""
+    one, two, three, four, five, six, seven = slopes(a, b, c, d, to_a, to_b, to_c, to_d)
     return (
-        tl.sum((b - a) * to_a, 1),
-        tl.sum(middle * to_b, 1),
-        tl.sum((d - b) * to_b, 1),
-        -tl.sum(middle * to_c, 1),
-        tl.sum((c - a) * to_a + (b - d) * to_d, 1),
-        tl.sum((a - c) * to_c, 1),
-        tl.sum((c - d) * to_d, 1),
-    )
-
-
-@triton.jit
-def _odds_back(first, middle, last, low, second, fourth, third, ab, one, high):
-    """From the gradients of the sums to those of the three odds."""
-    down, up = low + one, fourth + high
-    to_bd, to_ad, to_bc = second + third, down + second, up + third
-    to_ac, to_ab = down + up, ab + fourth + one
-    square, ends = middle * middle, first * last
-    near, far = first * middle, middle * last
-    all_of = ends * square
-    share = 1 / (1 + square + near + far + ends + all_of)
-    mean = (to_bd * square + to_ad * near + to_bc * far + to_ac * ends + to_ab * all_of) * share
-    to_bd, to_ad, to_bc = (to_bd - mean) * share, (to_ad - mean) * share, (to_bc - mean) * share
-    to_ac, to_ab = (to_ac - mean) * share, (to_ab - mean) * share
-    return (
-        to_ad * middle + to_ac * last + to_ab * last * square,
-        2 * middle * (to_bd + to_ab * ends) + to_ad * first + to_bc * last,
-        to_bc * middle + to_ac * first + to_ab * first * square,
-    )
+        tl.sum(one, 1), tl.sum(two, 1), tl.sum(three, 1), tl.sum(four, 1),
+        tl.sum(five, 1), tl.sum(six, 1), tl.sum(seven, 1),
+    )  # fmt: skip
 
 
 @triton.jit
 def _store_cut(found, gaps, k, n, s0, s1, s2, s3, s4, s5, s6, SQUASH: tl.constexpr):
     """From the gradients of the sums of cuts to those of the three gaps of each."""
     first, middle, last, to_first, to_middle, to_last = _cut_odds(gaps, k, n, SQUASH)
-    one, two, three = _odds_back(first, middle, last, s0, s1, s2, s3, s4, s5, s6)
+    one, two, three = odds_back(first, middle, last, s0, s1, s2, s3, s4, s5, s6)
     one, two, three = one * to_first, two * to_middle, three * to_last
     live = 2 * k + 2 < n
     tl.store(found + 3 * k, one, mask=live)
@@ -288,10 +219,9 @@ def _store_cut(found, gaps, k, n, s0, s1, s2, s3, s4, s5, s6, SQUASH: tl.constex
 
 @triton.jit
 def _store_pair(found, gaps, j, n, to_weight, SQUASH: tl.constexpr):
-    """The same for pairs: of odds² / (1 + odds²), at half the gap."""
+    """The same for pairs."""
     odds, slope = _pair_odds(gaps, j, n, SQUASH)
-    below = 1 + odds * odds
-    tl.store(found + j, to_weight * odds * slope / (below * below), mask=2 * j + 1 < n)
+    tl.store(found + j, to_weight * pair_slope(odds, slope), mask=2 * j + 1 < n)
 
 
 @triton.jit
@@ -329,36 +259,36 @@ def _weigh(
         to_c = _load(y, row + 2, feature, n, features)
         to_d = _load(y, row + 3, feature, n, features)
         pair_apart, other_apart = to_b - to_a, to_d - to_c
-        to_a, to_b = _swap(to_a, to_b, pair)
-        to_c, to_d = _swap(to_c, to_d, other)
+        to_a, to_b = swap(to_a, to_b, pair)
+        to_c, to_d = swap(to_c, to_d, other)
         # The cut behind, of a larger bucket: of elements as they came, wanted by two fours.
-        _, _, to_e, to_f = _back(
+        _, _, to_e, to_f = back(
             to_a, to_b, to_c, to_d, here0, here1, here2, here3, here4, here5, here6
         )
-        to_g, to_h = _swap(
+        to_g, to_h = swap(
             _load(y, row + 4, feature, n, features), _load(y, row + 5, feature, n, features), third
         )
-        to_i, to_j = _swap(
+        to_i, to_j = swap(
             _load(y, row + 6, feature, n, features), _load(y, row + 7, feature, n, features), fourth
         )
-        to_g, to_h, _, _ = _back(
+        to_g, to_h, _, _ = back(
             to_g, to_h, to_i, to_j, next0, next1, next2, next3, next4, next5, next6
         )
         u0, u1, u2, u3, u4, u5, u6 = _slopes(c, d, e, f, to_e, to_f, to_g, to_h)
         t0, t1, t2, t3 = t0 + u0, t1 + u1, t2 + u2, t3 + u3
         t4, t5, t6 = t4 + u4, t5 + u5, t6 + u6
         # That of the four: of elements mixed by the larger cuts on both sides.
-        _, _, a, b = _forth(
+        _, _, a, b = forth(
             _load(x, row - 2, feature, n, features), _load(x, row - 1, feature, n, features), a, b,
             before0, before1, before2, before3, before4, before5, before6,
         )  # fmt: skip
-        c, d, _, _ = _forth(
+        c, d, _, _ = forth(
             c, d, e, f, behind0, behind1, behind2, behind3, behind4, behind5, behind6
         )
         u0, u1, u2, u3, u4, u5, u6 = _slopes(a, b, c, d, to_a, to_b, to_c, to_d)
         s0, s1, s2, s3 = s0 + u0, s1 + u1, s2 + u2, s3 + u3
         s4, s5, s6 = s4 + u4, s5 + u5, s6 + u6
-        a, b, c, d = _forth(a, b, c, d, here0, here1, here2, here3, here4, here5, here6)
+        a, b, c, d = forth(a, b, c, d, here0, here1, here2, here3, here4, here5, here6)
         to_pair -= tl.sum((b - a) * pair_apart, 1)
         to_other -= tl.sum((d - c) * other_apart, 1)
     _store_cut(found, gaps, 2 * q, n, s0, s1, s2, s3, s4, s5, s6, SQUASH)
