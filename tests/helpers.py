@@ -39,7 +39,7 @@ def output_and_gradients(
     leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in inputs.items()}
     output = function(**leaves)
     weights = torch.randn(output.shape, dtype=torch.float64, generator=seeded(1))
-    gradients = torch.autograd.grad(output, list(leaves.values()), weights.to(output.dtype))
+    gradients = torch.autograd.grad(output, list(leaves.values()), weights.to(output))
     named = {f"gradient of {name}": g for name, g in zip(leaves, gradients, strict=True)}
     return {"output": output.detach(), **named}
 

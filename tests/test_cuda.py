@@ -214,4 +214,5 @@ def test_soft_sorts_agree_with_float64_and_can_be_captured(function, n) -> None:
     assert captured.captured
     for mine in (step(there), results[-1]):
         close("values", mine[0], true.detach())
-        close("slopes", mine[1], slopes)
+        # Neighbours are as near as their numbers are exact, the nearer the more of them there are.
+        close("slopes", mine[1], slopes, tolerance=1e-4)

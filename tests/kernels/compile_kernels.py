@@ -100,14 +100,19 @@ def sorts() -> dict[str, int]:
             mixing._weigh, tensors, SQUASH=squash, ROWS=16, WIDE=32
         )
     found["gather"] = shared_memory(mixing._gather, tensors, GAPS=512)
-    rows = all_of(FLOAT, "keys", "grad", "out") | {"temperature": "fp32"}
-    for name, ranks, fours in itertools.product(
-        ("_soft", "_soft_backward"), (False, True), (4, 256)
-    ):
-        tile = {"DESCENDING": ranks, "DEFAULT": not ranks, "ROWS": max(1, 32 // fours)}
-        found[f"{name} {ranks} {fours}"] = shared_memory(
-            getattr(short_rows, name), rows, RANKS=ranks, SQUASH=0, FOURS=fours, **tile
-        )
+    rows = all_of(FLOAT, "keys", "grad", "out", "gaps", "to_gaps")
+    rows |= {"temperature": "fp32", "index": "*i64"}
+    for descending, fours in itertools.product((False, True), (4, 256)):
+        tile = {"DEFAULT": not descending, "ROWS": max(1, 32 // fours), "FOURS": fours}
+        for name in ("_order", "_order_backward"):
+            found[f"{name} {descending} {fours}"] = shared_memory(
+                getattr(short_rows, name), rows, DESCENDING=descending, **tile
+            )
+        for name, ranks in itertools.product(("_soft", "_soft_backward"), (False, True)):
+            found[f"{name} {descending} {ranks} {fours}"] = shared_memory(
+                getattr(short_rows, name), rows,
+                DESCENDING=descending, RANKS=ranks, SQUASH=mixing.STUDENT, **tile,
+            )  # fmt: skip
     tensors = all_of(FLOAT, "keys", "losses", "slopes", "room") | {"groups": "*i32", "bend": "fp32"}
     for bent in (False, True):
         found[f"cut {bent}"] = shared_memory(

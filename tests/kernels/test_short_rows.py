@@ -9,22 +9,33 @@ from tests.helpers import assert_same, output_and_gradients, seeded
 from torch import Tensor
 
 import sparsewire as sw
-from sparsewire.ops import _soft_numbers
+from sparsewire.ops._short_rows import ShortSort
 from sparsewire.ops._triton import short_rows
 
 INF, NAN = math.inf, math.nan
 FUNCTIONS: dict[str, Any] = {"sorted": sw.soft_sort, "ranks": sw.soft_rank}
+ROWS = [
+    [1.0, 1.0, 1.0, 1.0, 1.0],
+    [2.0, 1.0, 2.0, 1.0, 0.0, -0.0],
+    [1e30, -1e30, 0.0, 3.0],
+    [3e38, -3e38, 1.0],
+    [INF, 1.0, -INF, 0.0, INF, 2.0],
+    [INF, INF, -INF],
+    [NAN, 1.0, 3.0, -INF, 2.0],
+    [NAN, INF, NAN, -INF],
+    [1e-40, 2e-40, 0.0],
+]
 functions = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS.keys())
 
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Which of the two kernels was called, in order."""
+    """Which kernels were called, in order."""
     calls: list[str] = []
-    for name in ("forward", "backward"):
+    for name in ("forward", "backward", "order", "order_backward"):
         original = getattr(short_rows, name)
 
-        def counted(*args: Any, name: str = name, original: Any = original) -> Tensor:
+        def counted(*args: Any, name: str = name, original: Any = original) -> Any:
             calls.append(name)
             return original(*args)
 
@@ -85,21 +96,7 @@ def test_more_fours_than_threads(function, device):
 @functions
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("temperature", [None, 0.3, 1e-30])
-@pytest.mark.parametrize(
-    "row",
-    [
-        [1.0, 1.0, 1.0, 1.0, 1.0],
-        [2.0, 1.0, 2.0, 1.0, 0.0, -0.0],
-        [1e30, -1e30, 0.0, 3.0],
-        [3e38, -3e38, 1.0],
-        [INF, 1.0, -INF, 0.0, INF, 2.0],
-        [INF, INF, -INF],
-        [NAN, 1.0, 3.0, -INF, 2.0],
-        [NAN, INF, NAN, -INF],
-        [1e-40, 2e-40, 0.0],
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("row", ROWS, ids=str)
 def test_ties_infinities_and_what_is_not_a_number(function, row, temperature, descending, device):
     """As in float32 by matrices: whether a number is too large depends on the dtype."""
     keys, options = torch.tensor([row]), {"temperature": temperature, "descending": descending}
@@ -141,15 +138,64 @@ def test_leading_dimensions_views_and_half_precision(function, device, launches)
     assert launches == ["forward", "backward"] * 2
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"reach": 3}, {"squash": "cauchy"}, {"temperature": 0.0}, {"hard": True}],
-    ids=str,
-)
-def test_everything_else_takes_another_way(options, device, launches):
-    keys = keys_of(9)
-    got = results(sw.soft_rank, keys.to(device), "triton", **options)
-    assert_same(got, results(sw.soft_rank, keys, "reference", **options), rtol=1e-3, atol=1e-4)
+# The order and its distances, for everything that is more than numbers in soft order.
+
+
+def things_by(keys: Tensor, **options: Any) -> Tensor:
+    things = torch.linspace(-1, 2, keys.numel() * 3, dtype=keys.dtype, device=keys.device).cos()
+    return sw.sort_by(keys, things.view(*keys.shape, 3), **options)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 13, 16, 21, 64, 100])
+@pytest.mark.parametrize("temperature", [None, 0.5])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("function", [things_by, sw.soft_permutation], ids=["things", "matrix"])
+def test_order_and_distances(function, n, temperature, descending, device, launches):
+    options = {"temperature": temperature, "descending": descending}
+    assert_as_matrices(function, keys_of(n), device, **options)
+    assert launches == ["order", "order_backward"]
+
+
+@pytest.mark.parametrize("options", [{"reach": 3}, {"squash": "cauchy"}, {"hard": True}], ids=str)
+@functions
+def test_what_is_not_the_default_begins_with_the_order(function, options, device, launches):
+    assert_as_matrices(function, keys_of(9), device, **options)
+    assert launches == ["order", "order_backward"]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_distances_of_ties_and_of_infinities(row, descending, device):
+    keys = torch.tensor([row])
+    for temperature in (None, 0.3):
+        options = {"temperature": temperature, "descending": descending}
+        got = results(things_by, keys.to(device), "triton", **options)
+        want = results(things_by, keys, "reference", **options)
+        assert got["gradient of keys"].isfinite().all()
+        steepest = max(1.0, want["gradient of keys"].abs().max().item())
+        assert_same(got, want, rtol=1e-3, atol=1e-4 * steepest)
+
+
+def test_second_derivatives_of_things(device):
+    found = []
+    for engine, dtype, where in (
+        ("triton", torch.float32, device),
+        ("reference", torch.float64, "cpu"),
+    ):
+        x = keys_of(7, 2).to(where, dtype).requires_grad_()
+        with sw.engine(engine):  # pyright: ignore[reportArgumentType]
+            y = things_by(x, temperature=0.7, descending=True)
+            (slope,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+            found.append(torch.autograd.grad(slope.square().sum(), x)[0].double().cpu())
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("temperature", [0.0, torch.tensor(0.5)], ids=str)
+def test_other_temperatures_take_another_way(temperature, device, launches):
+    there = temperature.to(device) if isinstance(temperature, Tensor) else temperature
+    got = results(sw.soft_rank, keys_of(9).to(device), "triton", temperature=there)
+    want = results(sw.soft_rank, keys_of(9), "reference", temperature=temperature)
+    assert_same(got, want, rtol=1e-3, atol=1e-4)
     assert not launches
 
 
@@ -164,5 +210,5 @@ def test_nothing_is_kept_but_the_keys(device):
     keys = keys_of(16).to(device).requires_grad_()
     with sw.engine("triton"):
         soft = sw.soft_rank(keys)
-    assert isinstance(soft.grad_fn, _soft_numbers._ShortRows._backward_cls)  # pyright: ignore
+    assert isinstance(soft.grad_fn, ShortSort._backward_cls)  # pyright: ignore
     assert [t.data_ptr() for t in soft.grad_fn.saved_tensors] == [keys.data_ptr()]  # pyright: ignore

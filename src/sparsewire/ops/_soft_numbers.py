@@ -1,7 +1,8 @@
 """Soft sorts and ranks of numbers, from the keys to the result, where many calls would cost most.
 
-Short rows on a GPU have one kernel each way. On a CPU everything is NumPy's, some rows at a time,
-so that it stays in the cache; `_mixing_numpy` says how arrays lie. `_soft_order` is the reference.
+Short rows on a GPU have one kernel each way, see `_short_rows`. On a CPU everything is NumPy's, and
+some rows at a time, so that they stay in the cache; `_mixing_numpy` says how arrays lie. For both
+the reference is `_soft_order`.
 """
 
 from typing import Any, NamedTuple
@@ -10,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparsewire.ops._engines import chosen, uses_kernels
+from sparsewire.ops._engines import chosen
 from sparsewire.ops._mixing_numpy import Weights, mix, to_gaps, to_shares, weigh
-from sparsewire.ops._soft_order import SoftOrder, full_size
-from sparsewire.ops._sorting import eager, few_threads, ordered_bits, sorted_places
+from sparsewire.ops._short_rows import ShortSort, are_short, soft_again
+from sparsewire.ops._soft_order import full_size
+from sparsewire.ops._sorting import eager_on_cpu, few_threads, ordered_bits, sorted_places
 from sparsewire.ops.halves import Squash
 
-_REACH = 2
 _TINY, _LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 _LEAST = 3  # of a row for NumPy: a pair would be filled up to four
 _AT_ONCE = 2**15  # numbers; as many are too few to be shared by threads
@@ -32,82 +33,33 @@ def soft_numbers(
     ranks: bool,
 ) -> Tensor | None:
     """Return the keys in soft order, or their soft ranks; None if no engine here is for them."""
-    if reach != _REACH or keys.dtype == torch.float64 or chosen() == "reference":
+    if reach != 2 or squash == "cauchy" or keys.dtype == torch.float64 or not keys.dim():
         return None
     if temperature is not None:
         if not isinstance(temperature, float | int) or not 0 < temperature < np.inf:
             return None
         temperature = max(temperature, _TINY)
-    if not keys.dim() or not keys.numel() or not eager(keys):
-        return None
-    wide, how = keys.float(), (temperature, descending, ranks)
-    if uses_kernels(keys.device):
-        return _by_kernels(wide, *how, squash)
-    return _by_numpy(wide, *how) if squash == "student" else None
+    wide = keys.float()
+    if are_short(wide, temperature):
+        return ShortSort.apply(wide, squash, temperature, descending, ranks)  # pyright: ignore
+    if squash == "student" and _are_for_numpy(wide):
+        return _SoftNumbers.apply(wide, temperature, descending, ranks)  # pyright: ignore
+    return None
 
 
-def _by_kernels(
-    keys: Tensor, temperature: float | None, descending: bool, ranks: bool, squash: Squash
-) -> Tensor | None:
-    from sparsewire.ops._triton.mixing_library import SQUASHES
-    from sparsewire.ops._triton.short_rows import LONGEST
-
-    if not 2 <= keys.shape[-1] <= LONGEST or squash not in SQUASHES:
-        return None
-    return _ShortRows.apply(keys, temperature, descending, ranks, squash)  # pyright: ignore
-
-
-def _by_numpy(
-    keys: Tensor, temperature: float | None, descending: bool, ranks: bool
-) -> Tensor | None:
-    if keys.device.type != "cpu" or keys.shape[-1] < _LEAST:
-        return None
+def _are_for_numpy(keys: Tensor) -> bool:
+    if chosen() not in ("auto", "chunked", "compiled") or not eager_on_cpu(keys):
+        return False
+    if keys.shape[-1] < _LEAST or not keys.numel():
+        return False
     if keys.numel() > _AT_ONCE and not few_threads(keys):
-        return None
+        return False
     looked = keys.detach().numpy()
-    if not float(looked.max()) - float(looked.min()) <= _LARGEST:  # or there is no number
-        return None
-    return _SoftNumbers.apply(keys, temperature, descending, ranks)  # pyright: ignore
-
-
-class _ShortRows(torch.autograd.Function):
-    """The same by kernels."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        keys: Tensor,
-        temperature: float | None,
-        descending: bool,
-        ranks: bool,
-        squash: Squash,
-    ) -> Tensor:
-        from sparsewire.ops._triton.mixing_library import SQUASHES
-        from sparsewire.ops._triton.short_rows import forward
-
-        ctx.save_for_backward(keys)
-        ctx.options, ctx.squash = (temperature, descending, ranks), squash
-        rows = keys.reshape(-1, keys.shape[-1])
-        return forward(rows, SQUASHES[squash], *ctx.options).view(keys.shape)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from sparsewire.ops._triton.mixing_library import SQUASHES
-        from sparsewire.ops._triton.short_rows import backward
-
-        (grad,), (keys,) = grads, ctx.saved_tensors
-        if torch.is_grad_enabled() or not eager(grad):
-            found = _differentiable_gradient(keys, grad, ctx.squash, *ctx.options)
-            return (found, None, None, None, None)
-        shape = (-1, keys.shape[-1])
-        found = backward(
-            grad.reshape(shape), keys.reshape(shape), SQUASHES[ctx.squash], *ctx.options
-        )
-        return (found.view(keys.shape), None, None, None, None)
+    return float(looked.max()) - float(looked.min()) <= _LARGEST  # and all are numbers
 
 
 class _SoftNumbers(torch.autograd.Function):
-    """The same by NumPy."""
+    """Numbers in soft order, or their ranks."""
 
     @staticmethod
     def forward(
@@ -130,8 +82,8 @@ class _SoftNumbers(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,), (keys,) = grads, ctx.saved_tensors
         _, descending, ranks = ctx.options
-        if torch.is_grad_enabled() or not eager(grad):
-            found = _differentiable_gradient(keys, grad, "student", *ctx.options)
+        if torch.is_grad_enabled() or not eager_on_cpu(grad):
+            found = soft_again(keys, grad, "student", *ctx.options)
             return (found, None, None, None)
         rows = grad.numpy().reshape(-1, keys.shape[-1])
         found = np.empty(rows.shape, rows.dtype)
@@ -143,23 +95,6 @@ class _SoftNumbers(torch.autograd.Function):
             found[part] = -to_keys if descending and ranks else to_keys
             start = part.stop
         return (torch.from_numpy(found.reshape(keys.shape)), None, None, None)
-
-
-def _differentiable_gradient(
-    keys: Tensor,
-    grad: Tensor,
-    squash: Squash,
-    temperature: float | None,
-    descending: bool,
-    ranks: bool,
-) -> Tensor:
-    """The gradient by the reference, for a second derivative."""
-    with torch.enable_grad():
-        keys = keys.view_as(keys)
-        order = SoftOrder(keys, descending, temperature, squash, _REACH)
-        soft = order.ranks() if ranks else order.soft()
-        (found,) = torch.autograd.grad(soft, keys, grad, create_graph=True)
-    return found
 
 
 class _Kept(NamedTuple):

@@ -6,6 +6,7 @@ through `_mixing_things` beside it, and everything on a GPU through kernels; all
 Most soft sorts and ranks on a CPU do not come here: `_soft_numbers` makes them from the keys on.
 """
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from sparsewire.ops._engines import chosen, uses_kernels
 from sparsewire.ops._mixing import Mix
 from sparsewire.ops._mixing_things import MixThings
 from sparsewire.ops._precision import without_autocast
+from sparsewire.ops._short_rows import ShortOrder, are_short
 from sparsewire.ops._sorting import eager_on_cpu, sort_rows
 from sparsewire.ops.halves import FAR, SQUASHES, Squash, half, log_odds
 
@@ -56,28 +58,36 @@ class SoftOrder:
     ) -> None:
         self.reach = check_count("reach", reach, least=1)
         self.squash: Squash = check_choice("squash", squash, SQUASHES)
+        if isinstance(temperature, Tensor):
+            check_floating("temperature", temperature)
+        elif temperature is not None:
+            check_range("temperature", temperature, 0.0, math.inf)
         self.wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
         self.descending = descending
         n = keys.shape[-1]
         # Only here the host may look at numbers without waiting. Numbers are then mixed without
         # matrices, by a gradient of our own: many small operations.
         self.eager = eager_on_cpu(keys) and chosen() != "reference"
+        exact = not isinstance(temperature, Tensor) and temperature == 0
+        self.sure = exact or n < 2
+        self.full = full_size(n)
+        self.finite = False
+        if are_short(self.wide, temperature):
+            self.index, self.gaps = ShortOrder.apply(self.wide, temperature, descending)
+            return
         found, self.index = sort_rows(self.wide, descending)
         self.inorder = -found if descending else found
         # What is not finite is at the ends.
         self.finite = self.eager and n > 0 and _all_finite(self.inorder.detach())
-        heat = _temperature(self.inorder, temperature, self.finite)
-        exact = not isinstance(temperature, Tensor) and temperature == 0
-        self.sure = exact or n < 2
-        self.full = full_size(n)
         self.gaps = self.inorder
         if not self.sure:
-            # What is not a number is where torch puts it: the largest of all.
-            end = -torch.inf if descending else torch.inf
-            known = self.inorder
-            if not self.finite:
-                known = known.nan_to_num(nan=end, posinf=torch.inf, neginf=-torch.inf)
-            self.gaps = _gaps(known, heat, self.full, self.finite)
+            self.gaps = gaps_between(self.inorder, descending, temperature, self.finite)
+
+    @functools.cached_property
+    def inorder(self) -> Tensor:
+        """The keys in order, the largest with the other sign if they come first."""
+        found = self.wide.gather(-1, self.index)
+        return -found if self.descending else found
 
     def sorted(self, values: Tensor) -> Tensor:
         """Mix values that stand in the hard order, (*b, n)."""
@@ -173,15 +183,23 @@ def full_size(n: int) -> int:
     return 2 ** math.ceil(math.log2(n)) if n > 1 else n
 
 
-def _gaps(inorder: Tensor, heat: Tensor, full: int, finite: bool) -> Tensor:
+def gaps_between(
+    inorder: Tensor, descending: bool, temperature: float | Tensor | None, finite: bool
+) -> Tensor:
     """Distances of neighbours in order, over the temperature: (*b, full - 1).
 
     What is filled up to a power of two is far above the last, and equal; so are infinite keys.
     """
+    heat = _temperature(inorder, temperature, finite)
+    if not finite:
+        # What is not a number is where torch puts it: the largest of all.
+        end = -torch.inf if descending else torch.inf
+        inorder = inorder.nan_to_num(nan=end, posinf=torch.inf, neginf=-torch.inf)
     gaps = (inorder[..., 1:] - inorder[..., :-1]) / heat
     if not finite:
         gaps = gaps.nan_to_num(nan=0.0, posinf=10 * FAR)
-    missing = full - inorder.shape[-1]
+    n = inorder.shape[-1]
+    missing = full_size(n) - n
     if not missing:
         return gaps
     far = gaps.new_full((*gaps.shape[:-1], 1), 10 * FAR)
@@ -236,11 +254,9 @@ def _temperature(inorder: Tensor, temperature: float | Tensor | None, finite: bo
     """The temperature of each row, (*b, 1), or of all: one by which it can be divided."""
     least = torch.finfo(inorder.dtype).tiny
     if isinstance(temperature, Tensor):
-        check_floating("temperature", temperature)
         heat = temperature.to(inorder).clamp(min=least)
         return heat.unsqueeze(-1) if temperature.dim() else heat
     if temperature is not None:
-        check_range("temperature", temperature, 0.0, math.inf)
         return inorder.new_tensor(max(temperature, least))
     with torch.no_grad():
         n = inorder.shape[-1]

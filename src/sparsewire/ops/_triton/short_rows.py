@@ -1,5 +1,7 @@
 """Soft sorts and ranks of short rows: one kernel from the keys to the result, and one back.
 
+For things that are sorted by their keys there is one for the order alone, and the distances in it.
+
 A program has some rows whole. It sorts them as integers of 64 bits: those of a key in the upper
 half, in its order, and its place in the lower. Place 4 k + r of what is sorted is at k of the r-th
 of four arrays, as in `sparsewire.ops._mixing_numpy`; rows stand one behind the other, so that what
@@ -24,10 +26,12 @@ from sparsewire.ops._triton.cuts import (
     slopes,
     swap,
 )
+from sparsewire.ops.halves import FAR
 
 LONGEST = 1024  # a row
 _FOURS = 32  # of them has a program at least, where there are as many
 _INFINITY = tl.constexpr(float("inf"))
+_FAR = tl.constexpr(10 * FAR)
 _TINY = tl.constexpr(1.1754943508222875e-38)
 _LOWER = tl.constexpr(0xFFFFFFFF)
 _LARGEST, _SMALLEST = tl.constexpr(0x7FFFFFFF), tl.constexpr(-0x80000000)
@@ -47,9 +51,9 @@ def forward(
         ranks: Whether ranks are wanted.
     """
     out = torch.empty_like(keys, memory_format=torch.contiguous_format)
-    grid, options = _launch(keys, temperature)
+    grid, heat, options = _launch(keys, temperature)
     _soft[grid](
-        keys.contiguous(), out, *keys.shape, temperature or 0.0,
+        keys.contiguous(), out, *keys.shape, heat,
         DESCENDING=descending, RANKS=ranks, SQUASH=squash, **options,
     )  # fmt: skip
     return out
@@ -65,21 +69,52 @@ def backward(
 ) -> Tensor:
     """Return the gradient of the keys."""
     out = torch.empty_like(keys, memory_format=torch.contiguous_format)
-    grid, options = _launch(keys, temperature)
+    grid, heat, options = _launch(keys, temperature)
     _soft_backward[grid](
-        grad.contiguous(), keys.contiguous(), out, *keys.shape, temperature or 0.0,
+        grad.contiguous(), keys.contiguous(), out, *keys.shape, heat,
         DESCENDING=descending, RANKS=ranks, SQUASH=squash, **options,
     )  # fmt: skip
     return out
 
 
-def _launch(keys: Tensor, temperature: float | None) -> tuple[tuple[int], dict[str, int]]:
+def order(keys: Tensor, temperature: float | None, descending: bool) -> tuple[Tensor, Tensor]:
+    """Return where the sorted keys were, and distances of neighbours over the temperature.
+
+    There is one distance less than n, filled up to a power of two.
+    """
+    batch, n = keys.shape
+    index = torch.empty((batch, n), dtype=torch.int64, device=keys.device)
+    gaps = torch.empty((batch, triton.next_power_of_2(n) - 1), device=keys.device)
+    grid, heat, options = _launch(keys, temperature)
+    _order[grid](
+        keys.contiguous(), index, gaps, batch, n, gaps.shape[1], heat,
+        DESCENDING=descending, **options,
+    )  # fmt: skip
+    return index, gaps
+
+
+def order_backward(
+    to_gaps: Tensor, keys: Tensor, temperature: float | None, descending: bool
+) -> Tensor:
+    """Return the gradient of the keys."""
+    out = torch.empty_like(keys, memory_format=torch.contiguous_format)
+    grid, heat, options = _launch(keys, temperature)
+    _order_backward[grid](
+        to_gaps.contiguous(), keys.contiguous(), out, *keys.shape, to_gaps.shape[1],
+        heat, DESCENDING=descending, **options,
+    )  # fmt: skip
+    return out
+
+
+def _launch(keys: Tensor, temperature: float | None) -> tuple[tuple[int], float, dict[str, int]]:
+    """The programs, a temperature by which can be divided, and options."""
     batch, n = keys.shape
     fours = max(1, triton.next_power_of_2(n) // 4)
     rows = max(1, _FOURS // fours)
     warps = min(8, max(1, rows * fours // 32))
     options = {"ROWS": rows, "FOURS": fours, "DEFAULT": temperature is None, "num_warps": warps}
-    return (triton.cdiv(batch, rows),), options
+    heat = 0.0 if temperature is None else max(temperature, torch.finfo(torch.float32).tiny)
+    return (triton.cdiv(batch, rows),), heat, options
 
 
 @triton.jit
@@ -168,10 +203,51 @@ def _known(x, DESCENDING: tl.constexpr):
 
 @triton.jit
 def _gap(low, high, heat, inside):
-    """A distance over the temperature, and whether it can change: not if there is none."""
+    """A distance over the temperature: none of two that are infinite; endless behind the last."""
     gap = (high - low) / heat
-    moves = inside & (tl.abs(gap) < _INFINITY)
-    return tl.where(inside, tl.where(gap != gap, 0.0, gap), _INFINITY), moves
+    return tl.where(inside, tl.where(gap != gap, 0.0, gap), _INFINITY)
+
+
+@triton.jit
+def _gaps(a, b, c, d, q, k, n, heat, DESCENDING: tl.constexpr):
+    """Behind each place."""
+    a, b = _known(a, DESCENDING), _known(b, DESCENDING)
+    c, d = _known(c, DESCENDING), _known(d, DESCENDING)
+    return (
+        _gap(a, b, heat, 4 * k + 1 < n),
+        _gap(b, c, heat, 4 * k + 2 < n),
+        _gap(c, d, heat, 4 * k + 3 < n),
+        _gap(d, _next(a, q), heat, 4 * k + 4 < n),
+    )
+
+
+@triton.jit
+def _slope_of_gap(low, high, gap, to_gap, heat):
+    """From the gradient of a gap to that of the two at its ends: none if one is infinite."""
+    moves = (tl.abs(low) < _INFINITY) & (tl.abs(high) < _INFINITY) & (gap < _INFINITY)
+    return tl.where(moves, to_gap, 0.0) / heat
+
+
+@triton.jit
+def _to_numbers(a, b, c, d, g0, g1, g2, g3, to_g0, to_g1, to_g2, to_g3, q, k, heat):
+    """From the gradients of gaps to those of sorted numbers."""
+    to_g0 = _slope_of_gap(a, b, g0, to_g0, heat)
+    to_g1 = _slope_of_gap(b, c, g1, to_g1, heat)
+    to_g2 = _slope_of_gap(c, d, g2, to_g2, heat)
+    to_g3 = _slope_of_gap(d, _next(a, q), g3, to_g3, heat)
+    return _before(to_g3, q, k) - to_g0, to_g0 - to_g1, to_g1 - to_g2, to_g2 - to_g3
+
+
+@triton.jit
+def _where(batch, n, ROWS: tl.constexpr, FOURS: tl.constexpr):
+    """Number, four, row and first place of each, and whether its four places are there."""
+    q = tl.arange(0, ROWS * FOURS)
+    k, row = q % FOURS, tl.program_id(0).to(tl.int64) * ROWS + q // FOURS
+    here = row < batch
+    return (
+        q, k, row, 4 * k,
+        here & (4 * k < n), here & (4 * k + 1 < n), here & (4 * k + 2 < n), here & (4 * k + 3 < n),
+    )  # fmt: skip
 
 
 @triton.jit
@@ -187,18 +263,10 @@ def _soft(
 ):  # fmt: skip
     p0, p1, p2, p3 = _sorted(keys, batch, n, DESCENDING, ROWS, FOURS)
     y0, y1, y2, y3 = _number(p0), _number(p1), _number(p2), _number(p3)
-    q = tl.arange(0, ROWS * FOURS)
-    k, row = q % FOURS, tl.program_id(0).to(tl.int64) * ROWS + q // FOURS
-    place = 4 * k
+    p0, p1, p2, p3 = p0 & _LOWER, p1 & _LOWER, p2 & _LOWER, p3 & _LOWER
+    q, k, row, place, here0, here1, here2, here3 = _where(batch, n, ROWS, FOURS)
     heat = _heat(y0, y1, y2, y3, k, n, temperature, DEFAULT, ROWS, FOURS)
-    x0, x1, x2, x3 = (
-        _known(y0, DESCENDING), _known(y1, DESCENDING),
-        _known(y2, DESCENDING), _known(y3, DESCENDING),
-    )  # fmt: skip
-    g0, _ = _gap(x0, x1, heat, place + 1 < n)
-    g1, _ = _gap(x1, x2, heat, place + 2 < n)
-    g2, _ = _gap(x2, x3, heat, place + 3 < n)
-    g3, _ = _gap(x3, _next(x0, q), heat, place + 4 < n)
+    g0, g1, g2, g3 = _gaps(y0, y1, y2, y3, q, k, n, heat, DESCENDING)
     # Of fours, of the windows behind them, and of pairs.
     first, _ = against(g0 + g1 / 2, SQUASH)
     middle, _ = against(g1 / 2, SQUASH)
@@ -218,7 +286,7 @@ def _soft(
         c, d, e, f = back(c, d, _next(a, q), _next(b, q), w0, w1, w2, w3, w4, w5, w6)
         a = tl.where(k > 0, _before(e, q, k), a)
         b = tl.where(k > 0, _before(f, q, k), b)
-        t0, t1, t2, t3 = p0 & _LOWER, p1 & _LOWER, p2 & _LOWER, p3 & _LOWER
+        t0, t1, t2, t3 = p0, p1, p2, p3
     else:
         a, b = _quarter(y0, place < n), _quarter(y1, place + 1 < n)
         c, d = _quarter(y2, place + 2 < n), _quarter(y3, place + 3 < n)
@@ -237,10 +305,10 @@ def _soft(
             a, b, c, d = -a, -b, -c, -d
         t0, t1, t2, t3 = place, place + 1, place + 2, place + 3
     out += row * n
-    tl.store(out + t0, a, mask=(row < batch) & (place < n))
-    tl.store(out + t1, b, mask=(row < batch) & (place + 1 < n))
-    tl.store(out + t2, c, mask=(row < batch) & (place + 2 < n))
-    tl.store(out + t3, d, mask=(row < batch) & (place + 3 < n))
+    tl.store(out + t0, a, mask=here0)
+    tl.store(out + t1, b, mask=here1)
+    tl.store(out + t2, c, mask=here2)
+    tl.store(out + t3, d, mask=here3)
 
 
 @triton.jit
@@ -251,20 +319,9 @@ def _soft_backward(
     p0, p1, p2, p3 = _sorted(keys, batch, n, DESCENDING, ROWS, FOURS)
     y0, y1, y2, y3 = _number(p0), _number(p1), _number(p2), _number(p3)
     p0, p1, p2, p3 = p0 & _LOWER, p1 & _LOWER, p2 & _LOWER, p3 & _LOWER
-    q = tl.arange(0, ROWS * FOURS)
-    k, row = q % FOURS, tl.program_id(0).to(tl.int64) * ROWS + q // FOURS
-    place = 4 * k
-    here0, here1 = (row < batch) & (place < n), (row < batch) & (place + 1 < n)
-    here2, here3 = (row < batch) & (place + 2 < n), (row < batch) & (place + 3 < n)
+    q, k, row, place, here0, here1, here2, here3 = _where(batch, n, ROWS, FOURS)
     heat = _heat(y0, y1, y2, y3, k, n, temperature, DEFAULT, ROWS, FOURS)
-    x0, x1, x2, x3 = (
-        _known(y0, DESCENDING), _known(y1, DESCENDING),
-        _known(y2, DESCENDING), _known(y3, DESCENDING),
-    )  # fmt: skip
-    g0, moves0 = _gap(x0, x1, heat, place + 1 < n)
-    g1, moves1 = _gap(x1, x2, heat, place + 2 < n)
-    g2, moves2 = _gap(x2, x3, heat, place + 3 < n)
-    g3, moves3 = _gap(x3, _next(x0, q), heat, place + 4 < n)
+    g0, g1, g2, g3 = _gaps(y0, y1, y2, y3, q, k, n, heat, DESCENDING)
     first, first_slope = against(g0 + g1 / 2, SQUASH)
     middle, middle_slope = against(g1 / 2, SQUASH)
     last, last_slope = against(g2 + g1 / 2, SQUASH)
@@ -307,7 +364,7 @@ def _soft_backward(
     s0, s1, s2, s3, s4, s5, s6 = slopes(c, d, e, f, h2, h3, g, h)
     one, two, three = odds_back(near, inner, far, s0, s1, s2, s3, s4, s5, s6)
     one, two, three = one * near_slope, two * inner_slope, three * far_slope
-    to_g3 = tl.where(moves3, (one + two + three) / 2, 0.0)
+    to_g3 = (one + two + three) / 2
     to_g2, to_g0 = one, _before(three, q, k)
     # Fours: of elements mixed by the windows.
     c, d, e, f = forth(c, d, e, f, w0, w1, w2, w3, w4, w5, w6)
@@ -316,15 +373,14 @@ def _soft_backward(
     s0, s1, s2, s3, s4, s5, s6 = slopes(a, b, c, d, to_a, to_b, to_c, to_d)
     one, two, three = odds_back(first, middle, last, s0, s1, s2, s3, s4, s5, s6)
     one, two, three = one * first_slope, two * middle_slope, three * last_slope
-    to_g1 = tl.where(moves1, (one + two + three) / 2, 0.0)
+    to_g1 = (one + two + three) / 2
     # Pairs: of elements mixed by all cuts.
     a, b, c, d = forth(a, b, c, d, f0, f1, f2, f3, f4, f5, f6)
     to_g0 += one - (b - a) * to_low * pair_slope(low, low_slope)
     to_g2 += three - (d - c) * to_high * pair_slope(high, high_slope)
-    to_g0, to_g2 = tl.where(moves0, to_g0, 0.0), tl.where(moves2, to_g2, 0.0)
-    to_g0, to_g1, to_g2, to_g3 = to_g0 / heat, to_g1 / heat, to_g2 / heat, to_g3 / heat
-    a, b = _before(to_g3, q, k) - to_g0, to_g0 - to_g1
-    c, d = to_g1 - to_g2, to_g2 - to_g3
+    a, b, c, d = _to_numbers(
+        y0, y1, y2, y3, g0, g1, g2, g3, to_g0, to_g1, to_g2, to_g3, q, k, heat
+    )  # fmt: skip
     if not RANKS:
         a, b, c, d = 4 * a, 4 * b, 4 * c, 4 * d
         # Elements also are what is mixed; those that are infinite stay as they are.
@@ -342,3 +398,53 @@ def _soft_backward(
     tl.store(out + p1, b, mask=here1)
     tl.store(out + p2, c, mask=here2)
     tl.store(out + p3, d, mask=here3)
+
+
+@triton.jit
+def _order(
+    keys, index, gaps, batch, n, count, temperature,
+    DESCENDING: tl.constexpr, DEFAULT: tl.constexpr, ROWS: tl.constexpr, FOURS: tl.constexpr,
+):  # fmt: skip
+    p0, p1, p2, p3 = _sorted(keys, batch, n, DESCENDING, ROWS, FOURS)
+    y0, y1, y2, y3 = _number(p0), _number(p1), _number(p2), _number(p3)
+    q, k, row, place, here0, here1, here2, here3 = _where(batch, n, ROWS, FOURS)
+    heat = _heat(y0, y1, y2, y3, k, n, temperature, DEFAULT, ROWS, FOURS)
+    g0, g1, g2, g3 = _gaps(y0, y1, y2, y3, q, k, n, heat, DESCENDING)
+    index += row * n + place
+    tl.store(index, p0 & _LOWER, mask=here0)
+    tl.store(index + 1, p1 & _LOWER, mask=here1)
+    tl.store(index + 2, p2 & _LOWER, mask=here2)
+    tl.store(index + 3, p3 & _LOWER, mask=here3)
+    gaps += row * count + place
+    inside = row < batch
+    tl.store(gaps, tl.minimum(g0, _FAR), mask=inside & (place < count))
+    tl.store(gaps + 1, tl.minimum(g1, _FAR), mask=inside & (place + 1 < count))
+    tl.store(gaps + 2, tl.minimum(g2, _FAR), mask=inside & (place + 2 < count))
+    tl.store(gaps + 3, tl.minimum(g3, _FAR), mask=inside & (place + 3 < count))
+
+
+@triton.jit
+def _order_backward(
+    to_gaps, keys, out, batch, n, count, temperature,
+    DESCENDING: tl.constexpr, DEFAULT: tl.constexpr, ROWS: tl.constexpr, FOURS: tl.constexpr,
+):  # fmt: skip
+    p0, p1, p2, p3 = _sorted(keys, batch, n, DESCENDING, ROWS, FOURS)
+    y0, y1, y2, y3 = _number(p0), _number(p1), _number(p2), _number(p3)
+    q, k, row, place, here0, here1, here2, here3 = _where(batch, n, ROWS, FOURS)
+    heat = _heat(y0, y1, y2, y3, k, n, temperature, DEFAULT, ROWS, FOURS)
+    g0, g1, g2, g3 = _gaps(y0, y1, y2, y3, q, k, n, heat, DESCENDING)
+    to_gaps += row * count + place
+    to_g0 = tl.load(to_gaps, mask=here0 & (place < count), other=0.0)
+    to_g1 = tl.load(to_gaps + 1, mask=here1 & (place + 1 < count), other=0.0)
+    to_g2 = tl.load(to_gaps + 2, mask=here2 & (place + 2 < count), other=0.0)
+    to_g3 = tl.load(to_gaps + 3, mask=here3 & (place + 3 < count), other=0.0)
+    a, b, c, d = _to_numbers(
+        y0, y1, y2, y3, g0, g1, g2, g3, to_g0, to_g1, to_g2, to_g3, q, k, heat
+    )  # fmt: skip
+    if DESCENDING:
+        a, b, c, d = -a, -b, -c, -d
+    out += row * n
+    tl.store(out + (p0 & _LOWER), a, mask=here0)
+    tl.store(out + (p1 & _LOWER), b, mask=here1)
+    tl.store(out + (p2 & _LOWER), c, mask=here2)
+    tl.store(out + (p3 & _LOWER), d, mask=here3)
