@@ -84,6 +84,6 @@ def test_only_some_rows_are_sorted_another_way(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     assert [another(torch.randn(rows, 200)) for rows in (8, 1)] == [False, True]
     calls.clear()
-    sw.soft_permutation(torch.randn(200))
+    sw.soft_rank(torch.randn(200), hard=True)
     sw.order_loss(torch.randn(200), torch.arange(200))
     assert len(calls) == 3

@@ -55,8 +55,8 @@ def weigh(gaps: np.ndarray) -> Weights:
 
 def mix(values: np.ndarray, weights: Weights, back: bool) -> tuple[np.ndarray, np.ndarray]:
     """Mix in place, or by the transposes; return what stood at cuts, and how pairs were apart."""
-    windows = _several(4, weights.total)
     bd, ad, bc, ac, ab = weights.shares
+    windows = _several(4, ab)
     b_first, c_second, b_third, c_last = ad + ac, bd + ad, bd + bc, bc + ac
     a_third, d_second = b_first + ab, c_last + ab
     apart = _swap(values, weights.swaps) if back else None

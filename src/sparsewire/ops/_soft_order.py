@@ -3,7 +3,7 @@
 The specification are the matrices of each level of cuts, applied one after the other. With a reach
 of two, numbers on the CPU go through `sparsewire.ops._mixing`, other things with finite keys go
 through `_mixing_things` beside it, and everything on a GPU through kernels; all compute the same.
-Most soft sorts and ranks on a CPU do not come here: `_soft_numbers` makes them from the keys on.
+Most soft sorts do not come here: `_soft_numbers` and `_soft_things` make them from the keys on.
 """
 
 import functools
@@ -117,6 +117,10 @@ class SoftOrder:
         shape = self.wide.shape
         places = torch.arange(shape[-1], dtype=self.wide.dtype, device=self.wide.device)
         return places.expand(shape)
+
+    def things(self, things: Tensor) -> Tensor:
+        """Things (*b, n, f) in the hard order."""
+        return things.gather(-2, self.index.unsqueeze(-1).expand_as(things))
 
     def mixed(self, values: Tensor, back: bool = False) -> Tensor:
         """Mix values with a last dimension of features, (*b, n, f)."""

@@ -34,6 +34,7 @@ from sparsewire._typing import Float
 from sparsewire.ops._checks import check_count, check_devices, check_floating, check_range
 from sparsewire.ops._soft_numbers import soft_numbers
 from sparsewire.ops._soft_order import SoftOrder, finite_part
+from sparsewire.ops._soft_things import soft_matrix, soft_things
 from sparsewire.ops.halves import Squash
 
 _REACH = 2
@@ -121,8 +122,10 @@ def soft_permutation(
                 [0.8727, 0.1273]])
     """
     moved = _last(x, dim)
-    order = SoftOrder(moved, descending, temperature, squash, reach)
-    n = moved.shape[-1]
+    how = (descending, temperature, squash, reach)
+    if not hard and (soft := soft_matrix(moved, *how)) is not None:
+        return soft.to(x.dtype)
+    order, n = SoftOrder(moved, *how), moved.shape[-1]
     exact = order.wide.new_zeros(*moved.shape, n).scatter(-1, order.index.unsqueeze(-1), 1.0)
     soft = order.mixed(exact)
     soft = soft + order.nothing().unsqueeze(-1) if order.sure else soft
@@ -163,9 +166,12 @@ def sort_by(
             f"payload must begin with the shape of keys, {tuple(keys.shape)}; "
             f"got {tuple(payload.shape)}"
         )
-    order = SoftOrder(keys, descending, temperature, squash, reach)
     flat = payload.flatten(keys.dim()) if payload.dim() > keys.dim() else payload.unsqueeze(-1)
-    exact = flat.gather(-2, order.index.unsqueeze(-1).expand_as(flat))
+    how = (descending, temperature, squash, reach)
+    if not hard and (soft := soft_things(keys, flat, *how)) is not None:
+        return soft.to(payload.dtype).reshape(payload.shape)
+    order = SoftOrder(keys, *how)
+    exact = order.things(flat)
     soft = order.mixed(exact.to(torch.promote_types(exact.dtype, order.wide.dtype)))
     soft = soft + order.nothing().unsqueeze(-1) if order.sure else soft
     return _hardened(soft.to(payload.dtype), exact, hard).reshape(payload.shape)
