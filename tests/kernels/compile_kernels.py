@@ -19,6 +19,7 @@ from sparsewire.ops._triton import (
     narrow_conv,
     norm_pool,
     short_rows,
+    short_sorts,
     totals,
 )
 
@@ -110,7 +111,7 @@ def sorts() -> dict[str, int]:
             )
         for name, ranks in itertools.product(("_soft", "_soft_backward"), (False, True)):
             found[f"{name} {descending} {ranks} {fours}"] = shared_memory(
-                getattr(short_rows, name), rows,
+                getattr(short_sorts, name), rows,
                 DESCENDING=descending, RANKS=ranks, SQUASH=mixing.STUDENT, **tile,
             )  # fmt: skip
     tensors = all_of(FLOAT, "keys", "losses", "slopes", "room") | {"groups": "*i32", "bend": "fp32"}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import sparsewire as sw
 from sparsewire.ops._short_rows import ShortSort
-from sparsewire.ops._triton import short_rows
+from sparsewire.ops._triton import short_rows, short_sorts
 
 INF, NAN = math.inf, math.nan
 FUNCTIONS: dict[str, Any] = {"sorted": sw.soft_sort, "ranks": sw.soft_rank}
@@ -32,14 +32,18 @@ functions = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTION
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which kernels were called, in order."""
     calls: list[str] = []
-    for name in ("forward", "backward", "order", "order_backward"):
-        original = getattr(short_rows, name)
+    for module, names in (
+        (short_sorts, ("forward", "backward")),
+        (short_rows, ("order", "order_backward")),
+    ):
+        for name in names:
+            original = getattr(module, name)
 
-        def counted(*args: Any, name: str = name, original: Any = original) -> Any:
-            calls.append(name)
-            return original(*args)
+            def counted(*args: Any, name: str = name, original: Any = original) -> Any:
+                calls.append(name)
+                return original(*args)
 
-        monkeypatch.setattr(short_rows, name, counted)
+            monkeypatch.setattr(module, name, counted)
     return calls
 
 

@@ -39,7 +39,7 @@ class ShortSort(torch.autograd.Function):
         ranks: bool,
     ) -> Tensor:
         from sparsewire.ops._triton.mixing_library import SQUASHES
-        from sparsewire.ops._triton.short_rows import forward
+        from sparsewire.ops._triton.short_sorts import forward
 
         ctx.save_for_backward(keys)
         ctx.number, ctx.options = SQUASHES[squash], (temperature, descending, ranks)
@@ -49,7 +49,7 @@ class ShortSort(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from sparsewire.ops._triton.short_rows import backward
+        from sparsewire.ops._triton.short_sorts import backward
 
         (grad,), (keys,) = grads, ctx.saved_tensors
         if torch.is_grad_enabled() or not eager(grad):
