@@ -334,8 +334,9 @@ def test_first_and_second_derivatives(density, device):
 def test_third_derivatives(density, device):
     """Each derivative of a nonlinear loss is differentiated again, up to the third."""
 
+    given, fixed = case((2,), 5, 23, 2, density=density)
+
     def derivatives(call: Callable[..., Tensor], device: str) -> dict[str, Tensor]:
-        given, fixed = case((2,), 5, 23, 2, density=density)
         inputs = {name: tensor.to(device).requires_grad_() for name, tensor in given.items()}
         results, total = {}, call(**inputs, **moved(fixed, device)).square().sum()
         for order in ("first", "second", "third"):

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from sparsewire.ops._triton.tiles import box_count, part_of, read_rows, sum_parts, sweep
+from sparsewire.ops._triton.tiles import box_count, cut_of, part_of, read_rows, sum_parts, sweep
 
 
 @triton.jit
@@ -127,7 +127,7 @@ def settle(
         normaliser = tl.log2(total) + top
         normaliser = tl.where(normaliser == normaliser, normaliser, float("-inf"))
         normaliser = tl.where(live, normaliser, 0)
-        tl.store(row_box + 3 * R * row_width, tl.min(normaliser, 0) + share)
+        tl.store(row_box + 3 * R * row_width, cut_of(tl.min(normaliser, 0), share))
     value = tl.load(values + context * k + source, mask=live, other=0)
     part_of_one = tl.where(total == 0, 0, 1 / tl.where(total == 0, 1, total))
     field = rows + 2 * R * k + place

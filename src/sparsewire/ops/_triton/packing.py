@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from sparsewire.ops._triton.density import bounded, log_density
+from sparsewire.ops._triton.tiles import cut_of
 
 
 @triton.jit
@@ -107,7 +108,7 @@ def pack_rows(
         # No row has a normaliser below the density at one of its points.
         logit = _or(log_density(distance, LIMIT, STUDENT, POWER), float("-inf"))
         best = tl.min(tl.where(live, logit, 0), 0)
-        tl.store(boxes + (context * (3 * R + 1) + 3 * R) * width + tile, best + share)
+        tl.store(boxes + (context * (3 * R + 1) + 3 * R) * width + tile, cut_of(best, share))
 
 
 @triton.jit

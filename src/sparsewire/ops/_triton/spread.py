@@ -160,6 +160,7 @@ def forward(
         "STUDENT": form.student,
         "POWER": form.power,
         "HIDDEN": form.hidden,
+        **_rounding(means.dtype),
     }
     pack_points[(c * plan.point_tiles,)](
         indices,
@@ -199,6 +200,7 @@ def forward(
         FARTHEST=form.farthest,
         SHARPEST=form.sharpest,
         WIDEST=form.widest,
+        **_rounding(means.dtype),
     )
     if plan.near:
         _group(packed.point_boxes, plan.point_tiles)
@@ -297,6 +299,7 @@ def backward(
         HIDDEN=form.hidden,
         SCALE=form.scale,
         num_warps=plan.warps(_PAIRS_PULL),
+        **_rounding(means.dtype),
     )
     finish[(c * plan.row_tiles,)](
         packed.rows,
@@ -318,6 +321,15 @@ def backward(
         SHARPEST=form.sharpest,
     )
     return grads
+
+
+def _rounding(dtype: torch.dtype) -> dict[str, bool]:
+    """Where all points are far, one kernel subtracts the logarithm that another has found.
+
+    In float64 no distance is too large for that: all kernels must round it alike, and must not fuse
+    products and sums as each of them likes.
+    """
+    return {"enable_fp_fusion": dtype != torch.float64}
 
 
 def _order(

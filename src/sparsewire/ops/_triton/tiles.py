@@ -14,6 +14,19 @@ def box_count(tiles, GROUP: tl.constexpr):
 
 
 @triton.jit
+def cut_of(normaliser, share):
+    """The logarithm below which pairs do not matter: a share of a normaliser.
+
+    Distances of boxes and of what is in them are rounded differently, so it is a little less.
+    """
+    if normaliser.dtype == tl.float64:
+        slack = tl.abs(normaliser) * 2.0**-48
+    else:
+        slack = tl.abs(normaliser) * 2.0**-20
+    return normaliser - slack + share
+
+
+@triton.jit
 def near(
     row_box,
     row_width,
