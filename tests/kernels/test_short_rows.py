@@ -216,3 +216,16 @@ def test_nothing_is_kept_but_the_keys(device):
         soft = sw.soft_rank(keys)
     assert isinstance(soft.grad_fn, ShortSort._backward_cls)  # pyright: ignore
     assert [t.data_ptr() for t in soft.grad_fn.saved_tensors] == [keys.data_ptr()]  # pyright: ignore
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "options",
+    [{"squash": "soft"}, {"reach": 2.0}, {"temperature": -1.0}, {"temperature": "hot"}],
+    ids=str,
+)
+@pytest.mark.parametrize("function", [sw.soft_sort, sw.soft_rank, sw.soft_permutation])
+def test_bad_arguments_are_refused_by_name(function, options, device):
+    (name,) = options
+    with sw.engine("triton"), pytest.raises((ValueError, TypeError), match=name):
+        function(keys_of(8).to(device), **options)

@@ -1,4 +1,4 @@
-"""The engine behind soft sorts on the CPU: cuts with a reach of two, few and large operations.
+"""The torch engine behind soft sorts on the CPU: cuts with a reach of two, few large operations.
 
 A cut between b and c, of the sorted neighbours a ≤ b ≤ c ≤ d, has six outcomes. Let α, β and δ be
 the odds of a, b and d for the side where they do not belong; c's are β too, since the pivot lies

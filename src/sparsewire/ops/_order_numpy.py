@@ -29,6 +29,11 @@ class Order(NamedTuple):
     weights: Weights
 
 
+def is_default(reach: int) -> bool:
+    """Whether a reach is two, and not only as large."""
+    return type(reach) is int and reach == 2
+
+
 def is_plain(temperature: float | Tensor | None) -> TypeGuard[float | None]:
     """Whether a temperature is one number for all rows, or that of each."""
     return temperature is None or (

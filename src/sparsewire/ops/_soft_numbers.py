@@ -20,6 +20,7 @@ from sparsewire.ops._order_numpy import (
     by_place,
     by_residue,
     filled,
+    is_default,
     is_plain,
     order_of,
     scattered,
@@ -27,6 +28,8 @@ from sparsewire.ops._order_numpy import (
 from sparsewire.ops._short_rows import ShortSort, are_short, soft_again
 from sparsewire.ops._sorting import eager_on_cpu
 from sparsewire.ops.halves import Squash
+
+_SQUASHES: tuple[Squash, ...] = ("student", "logistic")
 
 
 def soft_numbers(
@@ -39,7 +42,7 @@ def soft_numbers(
     ranks: bool,
 ) -> Tensor | None:
     """Return the keys in soft order, or their soft ranks; None if no engine here is for them."""
-    if reach != 2 or squash == "cauchy" or not is_plain(temperature):
+    if not is_default(reach) or squash not in _SQUASHES or not is_plain(temperature):
         return None
     if not keys.dim() or keys.dtype == torch.float64:
         return None

@@ -18,6 +18,7 @@ from sparsewire.ops._order_numpy import (
     by_place,
     by_residue,
     filled,
+    is_default,
     is_plain,
     order_of,
     scattered,
@@ -38,7 +39,7 @@ def soft_things(
     reach: int,
 ) -> Tensor | None:
     """Return things (*b, n, f) in the soft order of their keys (*b, n); None if not from here."""
-    if reach != 2 or squash != "student" or not is_plain(temperature):
+    if not is_default(reach) or squash != "student" or not is_plain(temperature):
         return None
     if not eager_on_cpu(things) or not 0 < things.shape[-1] <= _MOST:
         return None
