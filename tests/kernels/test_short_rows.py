@@ -67,7 +67,7 @@ def keys_of(n: int, batch: int = 3) -> Tensor:
 
 
 @functions
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 13, 16, 21, 64, 100])
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 13, 16, 100])
 @pytest.mark.parametrize("temperature", [None, 0.5])
 @pytest.mark.parametrize("descending", [False, True])
 def test_values_and_gradients(function, n, temperature, descending, device, launches):
@@ -150,7 +150,7 @@ def things_by(keys: Tensor, **options: Any) -> Tensor:
     return sw.sort_by(keys, things.view(*keys.shape, 3), **options)
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 13, 16, 21, 64, 100])
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 13, 21])
 @pytest.mark.parametrize("temperature", [None, 0.5])
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("function", [things_by, sw.soft_permutation], ids=["things", "matrix"])
@@ -161,9 +161,8 @@ def test_order_and_distances(function, n, temperature, descending, device, launc
 
 
 @pytest.mark.parametrize("options", [{"reach": 3}, {"squash": "cauchy"}, {"hard": True}], ids=str)
-@functions
-def test_what_is_not_the_default_begins_with_the_order(function, options, device, launches):
-    assert_as_matrices(function, keys_of(9), device, **options)
+def test_what_is_not_the_default_begins_with_the_order(options, device, launches):
+    assert_as_matrices(sw.soft_rank, keys_of(9), device, **options)
     assert launches == ["order", "order_backward"]
 
 
