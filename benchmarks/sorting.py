@@ -13,18 +13,6 @@ SEEDS = "--seeds 0 1 2"
 STEPS = {16: 12_000, 4: 20_000, 8: 15_000, 32: 4_000}
 # Of the peer to beat, as many as take as long: its network of layers costs time too.
 PEER_STEPS = 6_600
-# Each with the best of the temperatures that were tried.
-FIELD = {
-    "likelihood": 1.0,
-    "exact": 1.0,
-    "sampled": 0.1,
-    "odd_even": 0.1,
-    "bitonic": 0.3,
-    "neuralsort": 1.0,
-    "softsort": 1.0,
-    "sinkhorn": 1.0,
-    "projection": 0.1,
-}
 SHORT = "--split validation --seeds 0 --no-keep-frames"
 # The four-digit protocol: a rate of 10^-3.5 that stays, pictures as they are.
 PROTOCOL = (
@@ -82,10 +70,7 @@ PARTS = {
     # Same network, data and augmentation, and as much time.
     "peer": [f"--method odd_even --steps {PEER_STEPS} {SEEDS}"],
     # All of them, with as many steps.
-    "field": [
-        f"--method {method} --temperature {temperature} --steps 2000 {SEEDS}"
-        for method, temperature in FIELD.items()
-    ],
+    "field": [f"--peers --steps 2000 {SEEDS}"],
     # Peers get a search too.
     "temperatures": [
         f"--method {method} --temperature {one} --steps 1000 {SHORT}"

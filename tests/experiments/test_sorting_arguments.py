@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 from sorts import LOSSES, METHODS, checked, of_every_method, of_every_pair
 
-from sparsewire.experiments.sorting import PRESETS, Loss, Sorting
+from sparsewire.experiments.sorting import PEERS, PRESETS, Loss, Sorting
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -236,8 +236,8 @@ def test_bookkeeping_leaves_the_key(changes):
 
 def test_every_argument_decides_or_is_bookkeeping():
     own = set(Sorting.__annotations__) - {"name", "bookkeeping", "later"}
-    assert own == {*DECIDING, "mnist", "keep_frames"}
-    assert Sorting.bookkeeping & own == {"mnist", "keep_frames"}
+    assert own == {*DECIDING, "mnist", "peers", "keep_frames"}
+    assert Sorting.bookkeeping & own == {"mnist", "peers", "keep_frames"}
 
 
 def test_what_is_said_and_what_is_filled_in_have_one_key():
@@ -279,3 +279,35 @@ def test_an_argument_that_came_later_leaves_older_keys_as_they_were():
     given = {name: record["arguments"][name] for name in names - {"seeds", "out"}}
     assert Sorting(**given).resolved().key() == record["key"]
     assert Sorting(**given, reach=1).resolved().key() != record["key"]
+
+
+# All methods in one run.
+
+
+def test_peers_are_every_method_with_all_else_alike():
+    settings = [each.resolved() for each in Sorting(peers=True, steps=50).settings()]
+    assert {each.method for each in settings} == set(METHODS) == set(PEERS)
+    assert len({each.key() for each in settings}) == len(settings)
+    own = {"method", "loss", "temperature", "samples", "bend"}
+    shared = [{k: v for k, v in each.deciding().items() if k not in own} for each in settings]
+    assert all(each == shared[0] for each in shared)
+
+
+def test_each_peer_is_the_run_of_its_method_alone():
+    for each in Sorting(peers=True).settings():
+        alone = Sorting(method=each.method, temperature=each.temperature)
+        assert each.resolved().key() == alone.resolved().key()
+
+
+def test_a_bitonic_network_is_left_out_where_it_has_no_size():
+    methods = [each.method for each in Sorting(peers=True, size=9).settings()]
+    assert methods == [method for method in PEERS if method != "bitonic"]
+
+
+@pytest.mark.parametrize(
+    "given", [{"method": "exact"}, {"temperature": 1.0}, {"reach": 1}], ids=str
+)
+def test_peers_refuse_what_belongs_to_one_of_them(given):
+    (name,) = given
+    with pytest.raises(ValueError, match=f"peers trains every method, and {name} is of one"):
+        Sorting(peers=True, **given).check()

@@ -61,6 +61,18 @@ _ON_DIGITS = {"lr": 2e-3, "jitter": 0.3}
 _LOSSES: dict[str, Loss] = {"likelihood": "order", "projection": "ranks", "sampled": "steps"}
 _WARM = ("likelihood", "neuralsort", "softsort", "sinkhorn", "projection")  # at 1
 _PAPERS_TEMPERATURE = 0.1  # its C is 10; that of the others
+# All methods, each with the best of the temperatures that were tried, on validation digits.
+PEERS: dict[Method, float] = {
+    "likelihood": 1.0,
+    "exact": 1.0,
+    "sampled": 0.1,
+    "odd_even": 0.1,
+    "bitonic": 0.3,
+    "neuralsort": 1.0,
+    "softsort": 1.0,
+    "sinkhorn": 1.0,
+    "projection": 0.1,
+}
 _STEPS = 12_000
 
 
@@ -118,11 +130,18 @@ class Sorting(Experiment):
     """Let the learning rate fall to zero along a cosine, after a short rise (True or False)."""
     sets: int | None = None
     """Sets that errors are measured on; None takes 10,000, and 300 of the small digits."""
+    peers: bool = False
+    """Train every method in turn, ours and its peers, each at its best temperature of those that
+    were tried, and with all else alike."""
     keep_frames: bool = True
     """Keep the keys of some numbers, and how one set is sorted by them, for figures."""
 
     name: ClassVar[str] = "sorting"
-    bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {"mnist", "keep_frames"}
+    bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {
+        "mnist",
+        "peers",
+        "keep_frames",
+    }
     later: ClassVar[frozenset[str]] = frozenset({"reach"})
 
     def check(self) -> None:
@@ -152,6 +171,9 @@ class Sorting(Experiment):
                 raise ValueError(
                     f"{name} has a meaning with network paper only; got {self.network}"
                 )
+        for name in ("method", "loss", "temperature", "samples", "bend", "reach"):
+            if self.peers and getattr(self, name) is not None:
+                raise ValueError(f"peers trains every method, and {name} is of one; give one")
         if self.mnist is not None and self.data != "mnist":
             raise ValueError(f"mnist is a folder for --data mnist; got {self.data}")
 
@@ -190,6 +212,18 @@ class Sorting(Experiment):
             network=network,
             sets=self.sets or (10_000 if self.data == "mnist" else 300),
         )
+
+    def settings(self) -> Sequence["Sorting"]:
+        """Return the experiment with each method, if all are wanted."""
+        if not self.peers:
+            return [self]
+        alone = dataclasses.replace(self, peers=False)
+        odd = bool(self.size & (self.size - 1))  # no size for a bitonic network
+        return [
+            dataclasses.replace(alone, method=method, temperature=temperature)
+            for method, temperature in PEERS.items()
+            if not (odd and method == "bitonic")
+        ]
 
     def label(self) -> str:
         """Name method, loss and sizes."""

@@ -7,7 +7,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from lightning_fabric import Fabric
@@ -222,7 +222,7 @@ def _show_plans(
 ) -> None:
     first = experiments[0]
     print(shlex.join(["sparsewire", first.name, *command]))
-    _show("setting", first.label())
+    _show("setting", ", ".join(dict.fromkeys(each.label() for each in experiments)))
     # A name and its value stay in one line.
     _show("", ", ".join(f"{n} {v}".replace(" ", _JOINT) for n, v in _arguments(experiments)))
     for row, words in enumerate(_fates(plans)):
@@ -240,13 +240,15 @@ def _fates(plans: Sequence[Plan]) -> Iterator[str]:
     """Yield what would happen, each once, to which seeds, and of several settings to which."""
     told: dict[tuple[str, str], list[str]] = {}
     settings = list(dict.fromkeys(p.experiment for p in plans))
+    differs = next(iter(_differing(settings)), "lr")
     for experiment in settings:
         mine = [p for p in plans if p.experiment == experiment]
         for words in dict.fromkeys(p.words for p in mine):
             seeds = ", ".join(str(p.seed) for p in mine if p.words == words)
-            told.setdefault((seeds, words), []).append(f"lr {experiment.lr:g}")
-    for (seeds, words), rates in told.items():
-        some = "in each setting, " if len(rates) == len(settings) else f"{', '.join(rates)}: "
+            name = f"{differs} {_text(getattr(experiment, differs))}"
+            told.setdefault((seeds, words), []).append(name)
+    for (seeds, words), some in told.items():
+        some = "in each setting, " if len(some) == len(settings) else f"{', '.join(some)}: "
         name = "seeds" if "," in seeds else "seed"
         yield f"{some if len(settings) > 1 else ''}{name} {seeds}: {words}"
 
@@ -264,12 +266,23 @@ def _show_places(first: Experiment, plans: Sequence[Plan]) -> None:
 def _arguments(experiments: Sequence[Experiment]) -> Iterator[tuple[str, str]]:
     """Yield the arguments that decide what is computed, as they are after all is filled in."""
     first, shared = experiments[0], Experiment.__dataclass_fields__
+    differing = _differing(experiments)
     # Own ones first, as in the help.
     for name, value in sorted(first.deciding().items(), key=lambda item: item[0] in shared):
-        if name == "lr" and len(experiments) > 1:
-            value = " / ".join(f"{experiment.lr:g}" for experiment in experiments)
-        if value is not None:
+        if name in differing:
+            yield name, " / ".join(_text(getattr(each, name)) for each in experiments)
+        elif value is not None:
             yield name, str(value)
+
+
+def _differing(experiments: Sequence[Experiment]) -> list[str]:
+    """The names of the arguments that not all settings share."""
+    every = [experiment.deciding() for experiment in experiments]
+    return [name for name in every[0] if any(each.get(name) != every[0][name] for each in every)]
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _until(plans: Sequence[Plan]) -> float | None:
