@@ -116,21 +116,6 @@ def test_ties_infinities_and_what_is_not_a_number(function, row, temperature, de
 
 
 @functions
-def test_second_derivatives(function, device):
-    found = []
-    for engine, dtype, where in (
-        ("triton", torch.float32, device),
-        ("reference", torch.float64, "cpu"),
-    ):
-        x = keys_of(7, 2).to(where, dtype).requires_grad_()
-        with sw.engine(engine):  # pyright: ignore[reportArgumentType]
-            y = function(x, temperature=0.7, descending=True)
-            (slope,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-            found.append(torch.autograd.grad(slope.square().sum(), x)[0].double().cpu())
-    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)
-
-
-@functions
 def test_leading_dimensions_views_and_half_precision(function, device, launches):
     keys = torch.randn(2, 3, 10, generator=seeded(0)).bfloat16()
     got = results(function, keys.to(device).expand(2, 2, 3, 10), "triton")
@@ -179,7 +164,8 @@ def test_distances_of_ties_and_of_infinities(row, descending, device):
         assert_same(got, want, rtol=1e-3, atol=1e-4 * steepest)
 
 
-def test_second_derivatives_of_things(device):
+@pytest.mark.parametrize("function", [sw.soft_sort, sw.soft_rank, things_by])
+def test_second_derivatives(function, device):
     found = []
     for engine, dtype, where in (
         ("triton", torch.float32, device),
@@ -187,7 +173,7 @@ def test_second_derivatives_of_things(device):
     ):
         x = keys_of(7, 2).to(where, dtype).requires_grad_()
         with sw.engine(engine):  # pyright: ignore[reportArgumentType]
-            y = things_by(x, temperature=0.7, descending=True)
+            y = function(x, temperature=0.7, descending=True)
             (slope,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
             found.append(torch.autograd.grad(slope.square().sum(), x)[0].double().cpu())
     torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)
