@@ -49,13 +49,13 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.demo ## learn wires, a sort and glimpses on the CPU, and make a report of them
-	$(BIN)/python -m sparsewire identity --size 16 --steps 6000 --evaluate-every 100 --until 1e-6 --resume --out out
-	$(BIN)/python -m sparsewire sorting --data digits --places 1 --size 4 --batch 32 --steps 400 --resume --out out
-	$(BIN)/python -m sparsewire attention --data digits --steps 300 --evaluate-every 20 --resume --out out
-	$(BIN)/python -m sparsewire report out --out out/report.html
+	$(BIN)/python -m sparsewire_lab identity --size 16 --steps 6000 --evaluate-every 100 --until 1e-6 --resume --out out
+	$(BIN)/python -m sparsewire_lab sorting --data digits --places 1 --size 4 --batch 32 --steps 400 --resume --out out
+	$(BIN)/python -m sparsewire_lab attention --data digits --steps 300 --evaluate-every 20 --resume --out out
+	$(BIN)/python -m sparsewire_lab report out --out out/report.html
 
 bench: $(VENV)/.bench ## measure this machine into benchmarks/results.csv, and make docs/benchmarks.md
-	$(BIN)/python -m sparsewire bench $(BENCH_ARGS)
+	$(BIN)/python -m sparsewire_lab bench $(BENCH_ARGS)
 
 test: $(VENV)/.dev ## run all tests, doctests included
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -104,13 +104,13 @@ $(VENV)/.created:
 	"$(PYTHON)" -m venv $(VENV)
 	@touch $@
 
-# One stamp for each set of extras, renewed when the requirements change.
-$(VENV)/.demo: EXTRAS := experiments
-$(VENV)/.bench: EXTRAS := experiments,keops
-$(VENV)/.dev: EXTRAS := dev
-$(VENV)/.kernels: EXTRAS := dev,kernels
-$(VENV)/.docs: EXTRAS := docs
-$(VENV)/.demo $(VENV)/.bench $(VENV)/.dev $(VENV)/.kernels $(VENV)/.docs: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Installing sparsewire[$(EXTRAS)] into $(VENV); the first time, this downloads PyTorch."
-	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)]"
+# One stamp for each set of requirements, renewed when they change. The lab needs the library of this clone.
+$(VENV)/.demo: PARTS := . ./lab
+$(VENV)/.bench: PARTS := . ./lab[keops]
+$(VENV)/.dev: PARTS := .[dev] ./lab
+$(VENV)/.kernels: PARTS := .[dev,kernels] ./lab
+$(VENV)/.docs: PARTS := .[docs] ./lab
+$(VENV)/.demo $(VENV)/.bench $(VENV)/.dev $(VENV)/.kernels $(VENV)/.docs: $(VENV)/.created pyproject.toml lab/pyproject.toml constraints.txt
+	@echo "Installing $(PARTS) into $(VENV); the first time, this downloads PyTorch."
+	$(BIN)/python -m pip install --quiet $(foreach part,$(PARTS),--editable "$(part)")
 	@touch $@

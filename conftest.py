@@ -1,29 +1,30 @@
 """What all tests and printed examples share: checked shapes, poisoned memory, fixed seeds."""
 
-from collections.abc import Iterator
-from pathlib import Path
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 
 import jaxtyping
 
-SOURCE = Path(__file__).parent / "src"
-
 # No examples to run there, and Triton, which these files import, is an extra.
-collect_ignore_glob = ["src/sparsewire/ops/_triton/*"]
+collect_ignore_glob = ["*/_triton*"]
 
 
-def checked_modules() -> list[str]:
-    """All modules of the library but the kernels: Triton compiles their source as it stands."""
-    files = (file.relative_to(SOURCE) for file in SOURCE.glob("sparsewire/**/*.py"))
-    return [
-        ".".join(file.with_suffix("").parts)
-        for file in files
-        if file.name not in ("__init__.py", "__main__.py", "exp_kernel.py")
-        and "_triton" not in file.parts
-    ]
+class PlainKernels(MetaPathFinder):
+    """Leaves kernels unchecked: Triton compiles their source as it stands."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find modules of kernels, before the import hook does."""
+        return PathFinder.find_spec(fullname, path, target) if "._triton" in fullname else None
 
 
-# Before anything imports sparsewire: each of its calls now checks its annotations, shapes too.
-jaxtyping.install_import_hook(checked_modules(), "beartype.beartype")
+# Before anything imports them: each call of library and lab checks its annotations, shapes too.
+jaxtyping.install_import_hook(["sparsewire", "sparsewire_lab"], "beartype.beartype")
+sys.meta_path.insert(0, PlainKernels())
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402

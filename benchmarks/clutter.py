@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from sparsewire import machine
-from sparsewire.bench.measure import captured, meter_for
-from sparsewire.data import CANVASES, draw_batch, load_mnist
-from sparsewire.training.files import append_line
+from sparsewire_lab import provenance
+from sparsewire_lab.bench.measure import captured, meter_for
+from sparsewire_lab.data import CANVASES, draw_batch, load_mnist
+from sparsewire_lab.files import append_line
 
 BATCH = 128
 
@@ -33,8 +33,8 @@ def main() -> int:
         call = captured(draw) if device.type == "cuda" else draw
         ms = meter.time(call).ms
         row = {"command": "python benchmarks/clutter.py", "canvas": side, "batch": BATCH}
-        row |= {"ms": round(ms, 5), "date": machine.now()}
-        row |= machine.describe(device) | {"commit": machine.commit(Path(__file__).parent)}
+        row |= {"ms": round(ms, 5), "date": provenance.now()}
+        row |= provenance.describe(device) | {"commit": provenance.commit(Path(__file__).parent)}
         append_line(path, json.dumps(row))
         print(f"{side} × {side} pixels, {BATCH} canvases: {ms:.3g} ms")
     print(f"record: {path}")

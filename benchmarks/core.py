@@ -52,7 +52,7 @@ def describe() -> dict[str, Any]:
     import torch
 
     import sparsewire
-    from sparsewire import machine
+    from sparsewire_lab import provenance
 
     def git(*words: str) -> str:
         done = subprocess.run(
@@ -64,7 +64,7 @@ def describe() -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": git("rev-parse", "HEAD") + ("+changes" if changed else ""),
-        "device": f"{machine.processor()}, one thread of {os.cpu_count()}",
+        "device": f"{provenance.processor()}, one thread of {os.cpu_count()}",
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,

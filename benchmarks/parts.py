@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparsewire.cli import main as sparsewire
-from sparsewire.training.runs import AT_ONCE_VARIABLE
+from sparsewire_lab.cli.main import main as sparsewire
+from sparsewire_lab.train.runs import AT_ONCE_VARIABLE
 
 _SIGNALLED = 128  # exit statuses from here on are those of a signal
 

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from sparsewire.figures.summary_table import fill_summary
-from sparsewire.training import records
-from sparsewire.training.files import write_whole
+from sparsewire_lab.files import write_whole
+from sparsewire_lab.report.summary_table import fill_summary
+from sparsewire_lab.train import records
 
 EXPERIMENTS = ("identity", "attention", "sorting")
 

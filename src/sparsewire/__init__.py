@@ -2,25 +2,25 @@
 
 from sparsewire import ops
 from sparsewire._version import __version__
-from sparsewire.capture import CapturedStep, capture
-from sparsewire.layers.finder import Finder
-from sparsewire.layers.frozen import FrozenLayer
-from sparsewire.layers.glimpse import Glimpse
-from sparsewire.layers.hyper import HyperLayer
-from sparsewire.layers.layout import Layout, Placed, Shapes, Template, fan_in
-from sparsewire.layers.sort import QuickSort
-from sparsewire.layers.sources import (
+from sparsewire.cuda_graph import CapturedStep, capture
+from sparsewire.nn.frozen import FrozenLayer
+from sparsewire.nn.glimpse import Glimpse
+from sparsewire.nn.hyper import HyperLayer
+from sparsewire.nn.layout import Layout, Placed, Shapes, Template, fan_in
+from sparsewire.nn.sources import (
     Banded,
     BlockDiagonal,
     Convolution,
     FreeTuples,
     LowerTriangular,
 )
-from sparsewire.layers.sparse import SparseLayer
-from sparsewire.layers.wiring import Draw, Wiring
+from sparsewire.nn.sparse import SparseLayer
+from sparsewire.nn.wiring import Draw, Wiring
 from sparsewire.ops import engine
-from sparsewire.ops.likelihood import order_loss
-from sparsewire.ops.quicksort import (
+from sparsewire.rewire import Rewire
+from sparsewire.sorting.order_loss import order_loss
+from sparsewire.sorting.quicksort import QuickSort
+from sparsewire.sorting.soft_sort import (
     soft_median,
     soft_permutation,
     soft_quantile,
@@ -29,7 +29,7 @@ from sparsewire.ops.quicksort import (
     soft_topk,
     sort_by,
 )
-from sparsewire.rewire import Rewire
+from sparsewire_lab.attention.finder import Finder
 
 __all__ = [
     "Banded",

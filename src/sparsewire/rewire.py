@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
-from sparsewire._typing import Bool, Float, Int
-from sparsewire.layers.hyper import HyperLayer
-from sparsewire.layers.sources import FreeTuples
-from sparsewire.layers.wiring import Draw, Wiring
+from sparsewire.annotations import Bool, Float, Int
+from sparsewire.checks import check_count, check_range, constant
+from sparsewire.nn.hyper import HyperLayer
+from sparsewire.nn.sources import FreeTuples
+from sparsewire.nn.wiring import Draw, Wiring
 from sparsewire.ops import flat_index, mark_repeats, rounded
-from sparsewire.ops._checks import check_count, check_range, constant
 
 # Variance above the floor with which a tuple starts at its new place: it is sure of it.
 _FRESH_VARIANCE = 0.01
@@ -49,7 +49,7 @@ class Rewire:
         patience: Number of rewirings for which a tuple that moved may stay without contributing.
 
     Call `step()` after each step of the optimiser. It takes no part in a captured step
-    (`sparsewire.capture`): call it after that. In several processes (`torch.distributed`) all must
+    (`sparsewire.cuda_graph`): call it after that. In several processes (`torch.distributed`) all must
     call it together; they pool their places, and all make the same moves.
 
     Examples:
@@ -150,7 +150,7 @@ class Rewire:
         if torch.compiler.is_compiling():
             raise RuntimeError(
                 "Rewire watches gradients inside of the layer, which cannot be compiled: compile "
-                "the rest of the model, or capture the step with sparsewire.capture"
+                "the rest of the model, or capture the step with sparsewire.cuda_graph"
             )
         indices = draw.indices  # and not the draw: its values would hold the hook, which holds them
         draw.values.register_hook(lambda gradient: self._note(indices, gradient))

@@ -12,16 +12,9 @@ import triton  # pyright: ignore[reportMissingImports]
 from triton.backends.compiler import GPUTarget  # pyright: ignore[reportMissingImports]
 from triton.compiler import ASTSource  # pyright: ignore[reportMissingImports]
 
-from sparsewire.ops._triton import (
-    images,
-    likelihood,
-    mixing,
-    narrow_conv,
-    norm_pool,
-    short_rows,
-    short_sorts,
-    totals,
-)
+from sparsewire.sorting.order_loss._triton import kernels as likelihood
+from sparsewire.sorting.soft_sort._triton import mixing, short_rows, short_sorts
+from sparsewire_lab.kernels._triton import images, narrow_conv, norm_pool, totals
 
 TARGET = GPUTarget("cuda", 90, 32)
 NUMBER, FLOAT, HALF, BYTE = "i32", "*fp32", "*bf16", "*u8"

@@ -13,7 +13,8 @@ from torch import Tensor
 
 import sparsewire as sw
 from sparsewire.ops import contract, contract_flat, contract_reference
-from sparsewire.ops._triton import contraction, library
+from sparsewire.ops.contract._triton import kernels as contraction
+from sparsewire.ops.contract._triton import operators as library
 
 # Dimensions before the wiring's own (w), batch dimensions that share one wiring (b), features (f).
 SURROUNDINGS = [

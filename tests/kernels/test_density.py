@@ -10,7 +10,7 @@ import triton.language as tl  # pyright: ignore[reportMissingImports]
 from tests.kernels.compare import dtypes
 from torch import Tensor
 
-from sparsewire.ops._triton.density import Scaled, bounded, log_density, slope
+from sparsewire.ops._triton_density import Scaled, bounded, log_density, slope
 from sparsewire.ops.density import DEGREES, Kind
 
 KINDS = [

@@ -6,7 +6,7 @@ from tests.helpers import seeded
 from torch import Tensor
 
 import sparsewire as sw
-from sparsewire.ops.halves import exact_half, half
+from sparsewire.sorting.halves import exact_half, half
 
 SIZES = ((2, 1), (3, 1), (3, 2), (5, 4), (8, 4), (13, 5), (16, 8), (21, 13))
 

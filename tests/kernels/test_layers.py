@@ -12,7 +12,7 @@ from tests.test_cuda import layers
 from torch import Tensor, nn
 
 import sparsewire as sw
-from sparsewire.layers import hyper
+from sparsewire.nn import hyper
 from sparsewire.ops import mark_repeats, spread_reference
 
 NUMBERS = range(len(layers()))

@@ -15,15 +15,17 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import sparsewire as sw
-from sparsewire.ops._triton import (
-    block_library,
-    halves_library,
-    image_library,
-    library,
-    likelihood_library,
-    mixing_library,
-)
-from sparsewire.ops._triton import spread as spreading
+from sparsewire import kernels
+from sparsewire.ops.contract._triton import operators as contract_operators
+from sparsewire.ops.fused_gather._triton import operators as gather_operators
+from sparsewire.ops.repeats import _triton as repeats_operators
+from sparsewire.ops.sample import _triton as sample_operators
+from sparsewire.ops.spread._triton import launch as spreading
+from sparsewire.ops.spread._triton import operators as spread_operators
+from sparsewire.sorting.halves._triton import operators as halves_library
+from sparsewire.sorting.order_loss._triton import operators as likelihood_library
+from sparsewire.sorting.soft_sort._triton import mixing_library
+from sparsewire_lab.kernels._triton import block_library, image_library
 
 TUPLES = 3
 
@@ -50,7 +52,7 @@ def spread_inputs(device: str, repeats: bool = True) -> list[Any]:
 
 def spread_backward_inputs(device: str) -> list[Any]:
     inputs = spread_inputs(device)
-    left = [t.detach() for t in library.spread(*inputs)[1:]]
+    left = [t.detach() for t in spread_operators.spread(*inputs)[1:]]
     return [wanted(2, 5, device=device), *inputs[:5], *left, *inputs[5:]]
 
 
@@ -82,7 +84,7 @@ def read_inputs(device: str) -> list[Any]:
 
 def read_backward_inputs(device: str, to_input: bool) -> list[Any]:
     inputs = read_inputs(device)
-    left = [t.detach() for t in library.read(*inputs)[1:]]
+    left = [t.detach() for t in gather_operators.read(*inputs)[1:]]
     return [wanted(2, TUPLES, device=device), *inputs[:6], *left, *inputs[6:], to_input]
 
 
@@ -131,17 +133,20 @@ def order_cuts_inputs(device: str, bend: float) -> list[Any]:
 
 
 OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
-    "spread": (library.spread, spread_inputs),
-    "spread, none excluded": (library.spread, lambda device: spread_inputs(device, False)),
-    "spread_backward": (library.spread_backward, spread_backward_inputs),
-    "contract": (library.contract, contract_inputs),
-    "dot": (library.dot, dot_inputs),
-    "sample": (library.sample, sample_inputs),
-    "mark_repeats": (library.mark_repeats, mark_repeats_inputs),
-    "read": (library.read, read_inputs),
-    "read_backward": (library.read_backward, lambda device: read_backward_inputs(device, True)),
+    "spread": (spread_operators.spread, spread_inputs),
+    "spread, none excluded": (spread_operators.spread, lambda device: spread_inputs(device, False)),
+    "spread_backward": (spread_operators.spread_backward, spread_backward_inputs),
+    "contract": (contract_operators.contract, contract_inputs),
+    "dot": (contract_operators.dot, dot_inputs),
+    "sample": (sample_operators.sample, sample_inputs),
+    "mark_repeats": (repeats_operators.mark_repeats, mark_repeats_inputs),
+    "read": (gather_operators.read, read_inputs),
+    "read_backward": (
+        gather_operators.read_backward,
+        lambda device: read_backward_inputs(device, True),
+    ),
     "read_backward, not to x": (
-        library.read_backward,
+        gather_operators.read_backward,
         lambda device: read_backward_inputs(device, False),
     ),
     "thin_conv": (image_library.thin_conv, lambda device: thin_conv_inputs(device, True)),
@@ -167,7 +172,7 @@ operators = pytest.mark.parametrize("name", OPERATORS)
 
 
 def test_every_operator_is_checked():
-    names = set(library._library._op_defs)  # pyright: ignore[reportAttributeAccessIssue]
+    names = set(kernels._library._op_defs)  # pyright: ignore[reportAttributeAccessIssue]
     assert {op.name().removesuffix(".default") for op, _ in OPERATORS.values()} == names
 
 
@@ -203,8 +208,8 @@ def test_a_trace_with_open_sizes_runs_for_others(device):
     """Traced once with one size of each, run with another: the same as without the trace."""
 
     def function(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor) -> Tensor:
-        y = library.contract(rows, cols, values, x, x.shape[1] + 1)
-        return library.dot(cols, rows, x, y)
+        y = contract_operators.contract(rows, cols, values, x, x.shape[1] + 1)
+        return contract_operators.dot(cols, rows, x, y)
 
     def inputs(w: int, m: int, n: int, lanes: int) -> list[Tensor]:
         rows, cols = random_tuples((w,), m, (n + 1, n)).to(device).unbind(-1)
@@ -269,7 +274,7 @@ template = sw.fan_in((4,), (3, 4))
 check(sw.HyperLayer(Look(12, 4, 2), (3, 4), (4,), template=template), ("sampled",))
 """,
     "images": """
-from sparsewire.layers.convnet import ConvPair
+from sparsewire_lab.attention.convnet import ConvPair
 
 class Pair(ConvPair):
     in_shape = 1, 9, 8

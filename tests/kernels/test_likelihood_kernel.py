@@ -8,7 +8,7 @@ from tests.helpers import seeded
 from torch import Tensor
 
 import sparsewire as sw
-from sparsewire.ops.likelihood import order_loss
+from sparsewire.sorting.order_loss import order_loss
 
 SIZES = (2, 3, 4, 7, 8, 16, 21)
 

@@ -9,7 +9,7 @@ from tests.helpers import seeded
 from torch import Tensor
 
 import sparsewire as sw
-from sparsewire.ops._triton import mixing
+from sparsewire.sorting.soft_sort._triton import mixing
 
 SIZES = (2, 3, 4, 5, 8, 13, 16, 21)
 

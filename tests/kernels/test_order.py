@@ -8,7 +8,7 @@ from tests.helpers import seeded
 from tests.kernels.compare import random_tuples
 from torch import Tensor
 
-from sparsewire.ops._triton.order import morton_codes
+from sparsewire.ops.spread._triton.morton import morton_codes
 
 LAST = 2**63 - 1
 

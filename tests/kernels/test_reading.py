@@ -1,5 +1,6 @@
 """The fused kernel of `read` against the same computed stage by stage, from the same draw."""
 
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +14,11 @@ from tests.kernels.compare import assert_near, by_kernels, cast, dtypes
 from torch import Tensor
 
 import sparsewire as sw
-from sparsewire.ops import reading, sample
+from sparsewire.ops import sample
 from sparsewire.ops.density import DENSITIES, FARTHEST, SHARPEST
-from sparsewire.ops.reading import Where, box_cells, can_read, read, read_drawn
+from sparsewire.ops.fused_gather import Where, box_cells, can_read, read, read_drawn
+
+reading = importlib.import_module("sparsewire.ops.fused_gather")
 
 in_each_dtype = pytest.mark.parametrize("dtype", dtypes, ids=str)
 densities = pytest.mark.parametrize("density", DENSITIES)

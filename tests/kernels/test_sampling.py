@@ -15,8 +15,8 @@ from torch import Tensor
 
 import sparsewire as sw
 from sparsewire.ops import nearest, sample
-from sparsewire.ops._triton import sampling
-from sparsewire.ops._triton.draws import below, random_bits
+from sparsewire.ops._triton_philox import below, random_bits
+from sparsewire.ops.sample import _triton as sampling
 
 WORD = 2**32 - 1
 

@@ -9,8 +9,8 @@ from tests.helpers import assert_same, output_and_gradients, seeded
 from torch import Tensor
 
 import sparsewire as sw
-from sparsewire.ops._short_rows import ShortSort
-from sparsewire.ops._triton import short_rows, short_sorts
+from sparsewire.sorting.soft_sort._short_rows import ShortSort
+from sparsewire.sorting.soft_sort._triton import short_rows, short_sorts
 
 INF, NAN = math.inf, math.nan
 FUNCTIONS: dict[str, Any] = {"sorted": sw.soft_sort, "ranks": sw.soft_rank}

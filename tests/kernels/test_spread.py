@@ -21,8 +21,8 @@ from torch import Tensor
 
 import sparsewire as sw
 from sparsewire.ops import mark_repeats, proportions, spread, spread_reference
-from sparsewire.ops._triton import spread as kernels
 from sparsewire.ops.density import DEGREES, DENSITIES, Kind, tame
+from sparsewire.ops.spread._triton import launch as kernels
 
 densities = pytest.mark.parametrize("density", DENSITIES)
 in_each_dtype = pytest.mark.parametrize("dtype", dtypes, ids=str)

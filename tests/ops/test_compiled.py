@@ -17,10 +17,11 @@ from tests.helpers import (
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from sparsewire.ops import _chunked, _compiled, mark_repeats, spread_chunked, spread_reference
-from sparsewire.ops._chunked import ChunkedSpread
-from sparsewire.ops._compiled import CompiledSpread
+from sparsewire.ops import mark_repeats, spread_chunked, spread_reference
 from sparsewire.ops.density import DEGREES, DENSITIES, Kind, tame
+from sparsewire.ops.spread import _chunked, _compiled
+from sparsewire.ops.spread._chunked import ChunkedSpread
+from sparsewire.ops.spread._compiled import CompiledSpread
 
 densities = pytest.mark.parametrize("density", DENSITIES)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -284,7 +285,7 @@ def test_without_a_compiler_nothing_is_tried(monkeypatch):
 def test_a_compiler_that_does_not_work_is_found_out_in_silence(tmp_path):
     script = """
 import torch
-from sparsewire.ops import _compiled
+from sparsewire.ops.spread import _compiled
 from sparsewire.ops.density import Kind
 
 assert not _compiled.available()

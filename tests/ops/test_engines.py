@@ -9,9 +9,11 @@ from tests.helpers import assert_same, seeded
 from torch import Tensor
 
 import sparsewire as sw
-from sparsewire.ops import _chunked, _engines, mark_repeats, sample, spread
+from sparsewire import engines as _engines
+from sparsewire.engines import NAMES, VARIABLE, chosen
+from sparsewire.ops import mark_repeats, sample, spread
 from sparsewire.ops import spread as spread_stage
-from sparsewire.ops._engines import ENGINES, VARIABLE, chosen
+from sparsewire.ops.spread import _chunked
 
 PLAIN = ("reference", "chunked", "compiled")
 
@@ -38,7 +40,7 @@ def started_with(value: str | None, code: str) -> subprocess.CompletedProcess[st
 def test_the_environment_chooses_for_a_process():
     code = """
 import importlib, os
-from sparsewire.ops import _engines
+from sparsewire import engines as _engines
 print(_engines.chosen())
 with _engines.engine("chunked"):
     print(_engines.chosen())
@@ -145,9 +147,9 @@ def test_who_uses_kernels(name, device, interpreted, installed, expected, monkey
     with sw.engine(name):
         if expected is None:
             with pytest.raises(RuntimeError, match="the engine 'triton' needs"):
-                _engines.uses_kernels(torch.device(device))
+                _engines.kernels_run(torch.device(device))
         else:
-            assert _engines.uses_kernels(torch.device(device)) == expected
+            assert _engines.kernels_run(torch.device(device)) == expected
 
 
 def test_only_sums_on_a_gpu_lack_an_order():
@@ -177,7 +179,7 @@ def results(name: Any, **options: Any) -> dict[str, Tensor]:
     return {"y": y.detach(), "x": x.grad, **named}
 
 
-@pytest.mark.parametrize("name", [name for name in ENGINES if name not in ("triton", "reference")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("triton", "reference")])
 def test_engines_agree(name):
     assert_same(results(name), results("reference"))
 

@@ -18,15 +18,9 @@ from tests.helpers import (
 )
 from torch import Tensor
 
-from sparsewire.ops import (
-    _chunked,
-    mark_repeats,
-    proportions,
-    spread,
-    spread_chunked,
-    spread_reference,
-)
+from sparsewire.ops import mark_repeats, proportions, spread, spread_chunked, spread_reference
 from sparsewire.ops.density import DEGREES, DENSITIES
+from sparsewire.ops.spread import _chunked
 
 # Pairs in a chunk: one row of the table; part of a context; a few contexts together; everything.
 CHUNKS = {"row by row": 1, "part of one": 150, "a few together": 5_000, "all at once": 2**40}

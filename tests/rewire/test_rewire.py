@@ -15,10 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.helpers import LargestStorage
-from tests.layers.dense import Look, tuples_of
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
-from wires import (
+from tests.nn.dense import Look, tuples_of
+from tests.rewire.wires import (
     SOURCES,
     Setup,
     all_wasted,
@@ -29,6 +27,8 @@ from wires import (
     setup,
     train,
 )
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 import sparsewire as sw
 from sparsewire import HyperLayer, Rewire, SparseLayer, Wiring

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.helpers import seeded, seeds
-from tests.layers.dense import tuples_of
-from wires import (
+from tests.nn.dense import tuples_of
+from tests.rewire.wires import (
     NARROW,
     SOURCES,
     all_wasted,
@@ -27,7 +27,7 @@ from wires import (
 )
 
 from sparsewire import FreeTuples, HyperLayer, Rewire, SparseLayer
-from sparsewire.ops.tuples import EDGES
+from sparsewire.ops.bound import EDGES
 
 # Which tuples move, and where to.
 

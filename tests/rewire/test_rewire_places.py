@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from tests.rewire.wires import Setup, allowed_places, make, setup, space_of
 from torch import Tensor
-from wires import Setup, allowed_places, make, setup, space_of
 
 from sparsewire import Draw, HyperLayer, Rewire, SparseLayer
 from sparsewire.ops import flat_index

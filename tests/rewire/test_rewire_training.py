@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 from tests.helpers import seeded
-from tests.layers.dense import matrix_of, tuples_of
-from torch import Tensor
-from wires import (
+from tests.nn.dense import matrix_of, tuples_of
+from tests.rewire.wires import (
     SOURCES,
     Setup,
     all_wasted,
@@ -19,6 +18,7 @@ from wires import (
     setup,
     train,
 )
+from torch import Tensor
 
 import sparsewire as sw
 from sparsewire import HyperLayer, Rewire, SparseLayer

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from tests.helpers import seeded
-from tests.layers.dense import tuples_of
+from tests.nn.dense import tuples_of
 from torch import Tensor
 
 import sparsewire as sw

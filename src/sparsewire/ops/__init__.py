@@ -12,10 +12,19 @@ Axis letters, the same everywhere:
 - `w`: wirings, leading dimensions of which each place has a sparse tensor of its own
 """
 
-from sparsewire.ops._engines import engine
-from sparsewire.ops.contraction import contract, contract_flat, contract_reference
-from sparsewire.ops.duplicates import flat_index, mark_repeats
-from sparsewire.ops.halves import (
+from sparsewire.engines import engine
+from sparsewire.ops.bound import bound_means, bound_variances, fractions
+from sparsewire.ops.contract import contract, contract_flat, contract_reference
+from sparsewire.ops.repeats import flat_index, mark_repeats
+from sparsewire.ops.sample import everywhere, local, nearest, rounded, sample, window
+from sparsewire.ops.spread import (
+    proportions,
+    spread,
+    spread_chunked,
+    spread_compiled,
+    spread_reference,
+)
+from sparsewire.sorting.halves import (
     enumerated_half,
     exact_half,
     half,
@@ -24,8 +33,8 @@ from sparsewire.ops.halves import (
     log_symmetric,
     sampled_half,
 )
-from sparsewire.ops.likelihood import order_loss
-from sparsewire.ops.quicksort import (
+from sparsewire.sorting.order_loss import order_loss
+from sparsewire.sorting.soft_sort import (
     SoftTopK,
     soft_median,
     soft_permutation,
@@ -35,15 +44,6 @@ from sparsewire.ops.quicksort import (
     soft_topk,
     sort_by,
 )
-from sparsewire.ops.sampling import everywhere, local, nearest, rounded, sample, window
-from sparsewire.ops.spread import (
-    proportions,
-    spread,
-    spread_chunked,
-    spread_compiled,
-    spread_reference,
-)
-from sparsewire.ops.tuples import bound_means, bound_variances, fractions
 
 __all__ = [
     "SoftTopK",

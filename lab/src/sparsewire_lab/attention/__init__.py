@@ -1,0 +1,1 @@
+"""The attention experiment: glimpses on cluttered canvases, and its baselines."""

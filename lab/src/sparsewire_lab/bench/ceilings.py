@@ -1,0 +1,63 @@
+"""What the machine can do at most, measured: copies, exponentials, matrix products."""
+
+from typing import NamedTuple
+
+import torch
+
+from sparsewire_lab.bench import _triton_exp
+from sparsewire_lab.bench.measure import Measured, Meter
+
+
+class Ceiling(NamedTuple):
+    """A rate, in units of one a second, what it was found from, and with what."""
+
+    rate: float
+    unit: str
+    measured: Measured
+    note: str
+
+
+def measure(name: str, meter: Meter) -> Ceiling:
+    """Measure one of the ceilings by name, see `sparsewire_lab.bench.cases.CEILINGS`."""
+    if name == "copy":
+        return _copy(meter)
+    if name == "exp":
+        return _exp(meter)
+    dtype = {"matmul float32": torch.float32, "matmul bfloat16": torch.bfloat16}[name]
+    return _matmul(meter, dtype)
+
+
+def _copy(meter: Meter) -> Ceiling:
+    """Copy between buffers far larger than any cache: bytes read and written."""
+    numbers = 2**28 if meter.device.type == "cuda" else 2**25
+    source = torch.randn(numbers, device=meter.device)
+    target = torch.empty_like(source)
+    found = meter.time(lambda: target.copy_(source))
+    rate = 2 * source.nbytes / (found.ms * 1e-3)
+    return Ceiling(rate, "B/s", found, f"copy of {source.nbytes >> 20} MiB, read and written")
+
+
+def _exp(meter: Meter) -> Ceiling:
+    """Evaluate exponentials of numbers that lie close by: arithmetic is measured, not memory."""
+    on_gpu, why = meter.device.type == "cuda", ""
+    if on_gpu and _triton_exp.available():
+        x = torch.rand(2**22, device=meter.device)
+        try:
+            found = meter.time(lambda: _triton_exp.run(x))
+            rate = x.numel() * _triton_exp.ROUNDS / (found.ms * 1e-3)
+            return Ceiling(rate, "exp/s", found, "exp2 in a Triton kernel, in registers")
+        except Exception as error:  # floors need a rate, be it a lower one
+            why = f", for the Triton kernel failed: {type(error).__name__}"
+    x = torch.randn(2**22 if on_gpu else 2**14, device=meter.device)
+    out = torch.empty_like(x)
+    found = meter.time(lambda: torch.exp(x, out=out))
+    note = f"torch.exp of cached numbers{why}"
+    return Ceiling(x.numel() / (found.ms * 1e-3), "exp/s", found, note)
+
+
+def _matmul(meter: Meter, dtype: torch.dtype) -> Ceiling:
+    n = 8192 if meter.device.type == "cuda" else 1024
+    torch.set_float32_matmul_precision("highest")  # float32 itself, not a shorter format
+    a, b = (torch.randn(n, n, device=meter.device, dtype=dtype) for _ in range(2))
+    found = meter.time(lambda: a @ b)
+    return Ceiling(2 * n**3 / (found.ms * 1e-3), "flop/s", found, f"{n}×{n} by {n}×{n}")

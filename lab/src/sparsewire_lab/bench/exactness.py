@@ -1,0 +1,138 @@
+"""How far an engine is from float64, and how many pairs matter in float32 at all."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import sparsewire as sw
+from sparsewire import ops
+from sparsewire_lab.bench.problems import LayerProblem, SpreadProblem
+
+# Relative error, in the norm, beyond which an engine is wrong and not merely rounded.
+WRONG = 1e-3
+
+# A share this far below the largest of its row is lost in float32: 24 bits, as a logarithm.
+_LOST = 24 * math.log(2)
+
+_ROWS = 256
+
+Named = dict[str, Tensor]
+
+
+def relative_error(got: Named, want: Named) -> tuple[float, str]:
+    """Return the largest ‖got − want‖ / ‖want‖ over all tensors, and which one has it."""
+    errors = {}
+    for name, true in want.items():
+        mine, true = got[name].detach().to(torch.float64), true.detach().to(torch.float64)
+        scale = float(true.norm())
+        error = float((mine - true).norm()) / (scale if scale > 0 else 1.0)
+        errors[name] = error if math.isfinite(error) else math.inf
+    worst = max(errors, key=lambda name: errors[name])
+    return errors[worst], worst
+
+
+def name_results(problem: SpreadProblem, results: Sequence[Tensor]) -> Named:
+    """Name the output of `spread` and its gradients."""
+    return dict(zip(("output", "means", "variances", "values"), results, strict=True))
+
+
+def exact_spread(problem: SpreadProblem, engine: Callable[..., Tensor]) -> Named:
+    """Return the output and the gradients, in float64."""
+    leaves = [t.detach().double().requires_grad_() for t in problem.leaves]
+    out = engine(*leaves, problem.indices, problem.excluded)
+    return name_results(
+        problem, [out.detach(), *torch.autograd.grad(out, leaves, problem.weight.double())]
+    )
+
+
+def layer_errors(
+    problem: LayerProblem, engine: Any, exact: Callable[..., Tensor]
+) -> tuple[float, str]:
+    """Compare a layer's output and gradients with float64, over the places of one draw.
+
+    Means and variances are taken as the layer bounds them, in float32: what follows is compared.
+
+    Args:
+        problem: The layer and its input.
+        engine: The engine that is checked.
+        exact: What computes `spread` in float64.
+    """
+    layer, x = problem.layer, problem.x
+    names = [name for name, _ in layer.named_parameters()]
+    names = [*(["x"] if x.requires_grad else []), *names]
+    with sw.engine(engine):
+        drawn = layer.draw(x, mode="sampled", generator=_seeded(x.device))
+        y = layer(x, mode="sampled", generator=_seeded(x.device))
+        weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(y.device)
+        got = [y, *torch.autograd.grad(y, problem.leaves, weight)]
+    with sw.engine("reference"):
+        true = _exact_output(problem, drawn.indices, exact)
+        want = [true, *torch.autograd.grad(true, problem.leaves, weight.double())]
+    names = ["output", *names]
+    return relative_error(dict(zip(names, got, strict=True)), dict(zip(names, want, strict=True)))
+
+
+def near_share(means: Tensor, variances: Tensor, indices: Tensor, excluded: Tensor) -> float:
+    """Estimate which share of the pairs matters in float32, from some of the continuous tuples.
+
+    A pair matters if its share is at least 2⁻²⁴ of the largest in its row.
+
+    Args:
+        means: Continuous tuples (c, k, r).
+        variances: Their variances.
+        indices: Integer tuples (c, m, r).
+        excluded: Which of those get nothing (c, m).
+    """
+    (contexts, k, r), m = means.shape, indices.shape[1]
+    rows = max(8, min(_ROWS, 2**25 // m))
+    picks = torch.randperm(contexts * k, generator=torch.Generator().manual_seed(0))[:rows]
+    found = 0
+    for pick in picks.tolist():
+        context, row = divmod(pick, k)
+        distance = means.new_zeros(m)
+        for axis in range(r):
+            step = indices[context, :, axis].to(means.dtype) - means[context, row, axis]
+            distance += step.square_().div_(variances[context, row, axis])
+        distance.masked_fill_(excluded[context], math.inf)
+        found += int((distance <= distance.amin() + 2 * _LOST).sum())
+    return found / (len(picks) * m)
+
+
+def layer_near_share(problem: LayerProblem) -> float:
+    """Estimate the same for one draw of a layer, without computing any share."""
+    layer, x = problem.layer, problem.x
+    space = layer.layout.space(_shapes(problem))
+    spans = [max(1, round(math.log2(n))) for n in space]
+    with torch.no_grad(), sw.engine("reference"):
+        wiring = layer.wiring(x)
+        context = layer.layout.default_context(wiring.means.shape[-2])
+        means, variances = (t.reshape(-1, context, len(space)) for t in wiring[:2])
+        indices = ops.sample(means, space, spans, layer.local_samples, layer.global_samples)
+        return near_share(means, variances, indices, ops.mark_repeats(indices, space))
+
+
+def _shapes(problem: LayerProblem) -> sw.Shapes:
+    return sw.Shapes(problem.layer.out_shape, tuple(problem.x.shape[1:]))
+
+
+def _exact_output(problem: LayerProblem, indices: Tensor, exact: Callable[..., Tensor]) -> Tensor:
+    layer, x, shapes = problem.layer, problem.x, _shapes(problem)
+    wiring = layer.wiring(x)
+    contexts = indices.shape[-3]
+    means, variances = (t.double().unflatten(-2, (contexts, -1)) for t in wiring[:2])
+    values = wiring.values.double().unflatten(-1, (contexts, -1))
+    excluded = ops.mark_repeats(indices, layer.layout.space(shapes))
+    shares = exact(means, variances, values, indices, excluded)
+    rows, cols, weights = layer.layout.place(indices, shares, shapes)
+    batch = len(x)
+    rows, cols = rows.expand(batch, -1), cols.expand(batch, -1)
+    moved = x.double().flatten(1).gather(1, cols) * weights
+    y = moved.new_zeros(batch, math.prod(layer.out_shape)).scatter_add(1, rows, moved)
+    return y.view(batch, *layer.out_shape)
+
+
+def _seeded(device: torch.device) -> torch.Generator:
+    return torch.Generator(device).manual_seed(0)

@@ -1,0 +1,100 @@
+"""How time and memory grow with the size: exponents of power laws, fitted to a record."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sparsewire_lab.bench.cases import OURS
+
+Row = dict[str, Any]
+
+# Small sizes cost what a call costs at all; the largest say how it grows.
+LAST, LEAST = 4, 3
+
+LABELS = {
+    OURS: "ours",
+    "reference": "reference",
+    "chunked": "chunked",
+    "compiled": "compiled",
+    "plain": "plain PyTorch",
+    "keops": "KeOps",
+    "softsort": "SoftSort",
+    "neuralsort": "NeuralSort",
+    "sinkhorn": "Sinkhorn",
+    "bitonic values": "bitonic, no matrix",
+    "neighbours": "ours, neighbours",
+    "listmle": "ListMLE",
+    "ott": "OTT",
+    "torchsort": "torchsort",
+}
+# Cases whose variant is a shape.
+SHAPED = ("glimpse", "sort_by")
+
+
+class Series(NamedTuple):
+    """One engine's time or memory over n."""
+
+    label: str
+    engine: str
+    variant: str
+    mode: str
+    points: list[tuple[int, float]]
+    exponent: float | None
+
+
+def newest(rows: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:
+    """Return, by device and by case, the rows of the newest run that measured it.
+
+    A full run stands before quick ones and those of chosen sizes, however old it is.
+    """
+    found: dict[str, dict[str, list[Row]]] = {}
+    for device in dict.fromkeys(row["device"] for row in rows):
+        here = [row for row in rows if row["device"] == device]
+        found[device] = {}
+        for case in dict.fromkeys(row["case"] for row in here):
+            runs = {(row["plan"] == "full", row["date"]) for row in here if row["case"] == case}
+            date = max(runs)[1]
+            found[device][case] = [r for r in here if r["case"] == case and r["date"] == date]
+    return found
+
+
+def series(rows: Sequence[Row], column: str) -> list[Series]:
+    """Return a column over n for each engine, variant and mode that has more than one size."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["status"] == "ok" and row[column]:
+            found.setdefault(label(row), []).append(row)
+    lines = []
+    for name, group in found.items():
+        points = sorted((row["n"], row[column]) for row in group)
+        first = group[0]
+        kind = first["engine"], first["variant"], first["mode"]
+        if len(points) > 1:
+            lines.append(Series(name, *kind, points, exponent(points)))
+    return lines
+
+
+def label(row: Row) -> str:
+    """Name the engine of a row, with its variant and mode where they are not the usual ones."""
+    words = [str(LABELS.get(row["engine"], row["engine"]))]
+    if row["variant"] and row["case"] not in SHAPED:
+        words.append(row["variant"])
+    if row["mode"] == "captured":
+        words.append("captured")
+    return ", ".join(words)
+
+
+def exponent(points: Sequence[tuple[int, float]]) -> float | None:
+    """Fit y = c · n^e by least squares in the logarithms, to the largest sizes; None for few.
+
+    Examples:
+        >>> exponent([(10, 3.0), (100, 300.0), (1000, 30000.0)])
+        2.0
+    """
+    last = sorted(points)[-LAST:]
+    if len({n for n, _ in last}) < LEAST:
+        return None
+    xs, ys = [math.log(n) for n, _ in last], [math.log(y) for _, y in last]
+    x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
+    covariance = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
+    return round(covariance / sum((x - x_mean) ** 2 for x in xs), 12)

@@ -1,0 +1,1 @@
+"""The command `sparsewire`, one module for each subcommand."""

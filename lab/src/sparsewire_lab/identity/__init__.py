@@ -1,0 +1,1 @@
+"""The identity experiment: sparse layers learn matrices from random vectors."""

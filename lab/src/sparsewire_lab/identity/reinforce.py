@@ -1,0 +1,79 @@
+"""The paper's baseline for learned wiring: REINFORCE."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from sparsewire.annotations import Float
+from sparsewire.checks import check_count
+from sparsewire.nn.sparse import SparseLayer
+from sparsewire.ops import contract, rounded
+
+
+class ReinforceLayer(nn.Module):
+    """The paper's baseline for `SparseLayer`: the same parameters, trained by REINFORCE.
+
+    A pass draws one continuous index tuple from N(mean, variance) for each tuple, rounds it, and
+    multiplies by the matrix that has the tuples' values there. The draw has no gradient; its
+    log-probability has, and a loss is multiplied by that.
+
+    Args:
+        in_shape: Sizes of the input axes.
+        out_shape: Sizes of the output axes.
+        tuples: Number of continuous tuples.
+        wirings: Draws for a batch, each for an equal share of it; at most one for each instance.
+        values: What the values start from; drawn from N(0, 1) if not given.
+        learn_values: Whether values are learned; their gradient is exact.
+        seed: Seed of the initialisation.
+
+    Examples:
+        >>> layer = ReinforceLayer((8,), (8,), tuples=8, wirings=4)
+        >>> y, log_probability = layer(torch.randn(32, 8))
+        >>> y.shape, log_probability.shape
+        (torch.Size([4, 8, 8]), torch.Size([4]))
+    """
+
+    def __init__(
+        self,
+        in_shape: tuple[int, ...],
+        out_shape: tuple[int, ...],
+        tuples: int,
+        *,
+        wirings: int = 1,
+        values: float | None = None,
+        learn_values: bool = True,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.wirings = check_count("wirings", wirings, least=1)
+        self.sparse = SparseLayer(
+            in_shape,
+            out_shape,
+            tuples,
+            values=values,
+            learn_values=learn_values,
+            seed=seed,
+            local_samples=0,  # it draws in its own way
+            global_samples=0,
+        )
+
+    def forward(
+        self, x: Float[Tensor, "b *x"]
+    ) -> tuple[Float[Tensor, "w g *y"], Float[Tensor, " w"]]:
+        """Return the outputs by draw, (w, b / w, *out_shape), and the draws' log-probabilities."""
+        draws = max(1, min(self.wirings, len(x)))
+        if len(x) % draws:
+            raise ValueError(f"x must hold a multiple of {draws} instances; got {len(x)}")
+        means, variances, values = self.sparse.wiring()
+        with torch.no_grad():
+            noise = torch.randn(draws, *means.shape, device=x.device, dtype=means.dtype)
+            drawn = means + variances.sqrt() * noise
+            outs = self.sparse.out_shape
+            indices = rounded(drawn, (*outs, *x.shape[1:]))
+        log_density = -0.5 * (
+            (drawn - means).square() / variances + variances.log() + math.log(2 * math.pi)
+        )
+        grouped = x.reshape(draws, len(x) // draws, *x.shape[1:])
+        y = contract(indices, values.expand(draws, -1), grouped, outs)
+        return y, log_density.sum((-2, -1))

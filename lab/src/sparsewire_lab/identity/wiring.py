@@ -1,0 +1,263 @@
+"""The wires of a matrix while they find their places: panels, a matrix and an animation."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.collections import EllipseCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from sparsewire_lab.figures.arrays import (
+    check_integers,
+    check_shapes,
+    must_hold,
+    nearest,
+    read_arrays,
+)
+from sparsewire_lab.figures.films import check_film, film
+from sparsewire_lab.figures.save import STYLE, blank, save
+
+_WIRE, _SAMPLE = "#0072B2", "0.82"
+_LEGEND = 0.5  # inches beneath the panels
+_MOST_FRAMES = 120
+# A dense matrix of more places is more memory than a picture is worth.
+_MOST_PLACES = 2**24
+
+
+class Frames(NamedTuple):
+    """Wirings at f steps of a run: k tuples over r index axes, m integer tuples of one pass."""
+
+    step: np.ndarray
+    """(f,) integers."""
+    means: np.ndarray
+    """(f, k, r)."""
+    variances: np.ndarray
+    """(f, k, r)."""
+    values: np.ndarray
+    """(f, k)."""
+    indices: np.ndarray
+    """(f, m, r) integers, repeats among them."""
+    shape: np.ndarray
+    """(r,) integers: the sizes of the index axes."""
+
+
+def read_wiring(path: Path) -> Frames:
+    """Return the wirings that a run left in a file.
+
+    Raises:
+        ValueError: The file has not these arrays, or their shapes do not agree.
+    """
+    with must_hold(path, "wirings"):
+        frames = Frames(**read_arrays(path, Frames._fields))
+        _check(frames)
+    return frames
+
+
+def draw_wiring(
+    wiring_path: Path, path: Path, steps: Sequence[int] = (0, 1000, 5000, 9000, 13000)
+) -> Path:
+    """Draw the wires at some steps of a run, a panel for each; return the path.
+
+    Args:
+        wiring_path: A file of wirings of a matrix.
+        path: The picture, of any kind that Matplotlib writes.
+        steps: Where to look; the nearest frame is taken, and none twice.
+    """
+    return save(wiring_figure(_read_matrix(wiring_path), steps), path)
+
+
+def draw_matrix(wiring_path: Path, path: Path) -> Path:
+    """Draw the wires before and after training, and the rounded matrix; return the path.
+
+    Args:
+        wiring_path: A file of wirings of a matrix.
+        path: The picture, of any kind that Matplotlib writes.
+    """
+    return save(matrix_figure(_read_matrix(wiring_path)), path)
+
+
+@rc_context(STYLE)
+def animate_wiring(wiring_path: Path, path: Path, frames_per_second: int = 8) -> Path:
+    """Draw a GIF of the wires as they move, without end; return the path.
+
+    Args:
+        wiring_path: A file of wirings of a matrix.
+        path: The GIF.
+        frames_per_second: From 1 to 50, the most that browsers show.
+    """
+    check_film(path, frames_per_second)
+    frames = _read_matrix(wiring_path)
+    figure = blank(5.6, _height(frames, 5.6) + _LEGEND)
+    axis = figure.add_subplot()
+    _add_legend(figure, ())
+
+    def draw(number: int) -> None:
+        axis.clear()
+        draw_wires(axis, frames, number, 4.6)
+
+    return film(figure, draw, len(frames.step), path, frames_per_second, _MOST_FRAMES)
+
+
+def nearest_frames(frames: Frames, steps: Sequence[int]) -> list[int]:
+    """Return the numbers of the frames nearest to these steps, each once."""
+    return nearest(frames.step, steps)
+
+
+def rounded_matrix(frames: Frames, number: int = -1) -> np.ndarray:
+    """Return the dense matrix that a frame implies: every value at its nearest place, summed."""
+    if np.prod(frames.shape, dtype=float) > _MOST_PLACES:
+        raise ValueError(
+            f"a matrix must have at most {_MOST_PLACES:,} places to be drawn; got shape "
+            f"{tuple(frames.shape.tolist())}"
+        )
+    places = np.rint(frames.means[number]).astype(int).clip(0, frames.shape - 1)
+    matrix = np.zeros(frames.shape, dtype=np.float32)
+    np.add.at(matrix, tuple(places.T), frames.values[number])
+    return matrix
+
+
+@rc_context(STYLE)
+def wiring_figure(frames: Frames, steps: Sequence[int]) -> Figure:
+    """Return the figure of `draw_wiring`: up to three panels in a row."""
+    chosen = nearest_frames(frames, steps)
+    columns = 2 if len(chosen) == 4 else min(len(chosen), 3)
+    rows = -(-len(chosen) // columns)
+    side = 8.0 / columns if columns > 1 else 5.6
+    below = _LEGEND if rows * columns == len(chosen) else 0.0
+    figure = blank(side * columns, _height(frames, side) * rows + below)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for place, (axis, number) in enumerate(zip(axes, chosen, strict=False)):
+        draw_wires(axis, frames, number, 0.75 * side)
+        if place % columns:
+            axis.set_ylabel("")  # the first of the row says it
+    _add_legend(figure, axes[len(chosen) :].tolist())
+    return figure
+
+
+@rc_context(STYLE)
+def matrix_figure(frames: Frames) -> Figure:
+    """Return the figure of `draw_matrix`."""
+    matrix = rounded_matrix(frames)
+    limit = float(np.abs(matrix).max()) or 1.0
+    figure = blank(8.6, _height(frames, 2.7) + _LEGEND)
+    before, after, last = figure.subplots(1, 3)
+    draw_wires(before, frames, 0, 2.2)
+    draw_wires(after, frames, -1, 2.2)
+    before.set_title("before training")
+    after.set_title(f"after {after.get_title()}")
+    after.set_ylabel("")
+    image = last.imshow(matrix, cmap="RdBu", vmin=-limit, vmax=limit, interpolation="nearest")
+    last.set(title="the rounded matrix", xlabel="input index", anchor="N")
+    figure.colorbar(
+        image, ax=last, shrink=0.75, label="weight", ticks=[-limit, 0, limit], panchor=False
+    )
+    _add_legend(figure, ())
+    return figure
+
+
+def draw_wires(axis: Axes, frames: Frames, number: int, inches: float) -> None:
+    """Means as points in a circle of one standard deviation, samples as diamonds behind.
+
+    Args:
+        axis: Where to draw.
+        frames: The wirings of a matrix.
+        number: Which of them.
+        inches: About how wide the panel is, for markers that fit between its indices.
+    """
+    rows, cols = frames.shape.tolist()
+    cell = 72 * inches / max(rows, cols)
+    spots = np.unique(frames.indices[number], axis=0)
+    means, sds = frames.means[number], np.sqrt(frames.variances[number])
+    axis.scatter(
+        spots[:, 1],
+        spots[:, 0],
+        marker="D",
+        s=min(max(0.55 * cell, 0.8), 9.0) ** 2,
+        color=_SAMPLE,
+        linewidths=0,
+    )
+    axis.add_collection(
+        EllipseCollection(
+            2 * sds[:, 1],
+            2 * sds[:, 0],
+            np.zeros(len(sds)),
+            units="xy",
+            offsets=means[:, ::-1],
+            offset_transform=axis.transData,
+            facecolors=_WIRE,
+            alpha=0.13,
+            linewidths=0,
+            zorder=2,
+        )
+    )
+    axis.scatter(
+        means[:, 1],
+        means[:, 0],
+        s=min(max(0.8 * cell, 1.5), 7.0) ** 2,
+        color=_WIRE,
+        linewidths=0,
+        zorder=3,
+    )
+    step = int(frames.step[number])
+    axis.set(title=f"{step:,} batch{'' if step == 1 else 'es'}", aspect="equal")
+    # At the top of its place, where the layout expects the title.
+    axis.set(xlabel="input index", ylabel="output index", anchor="N")
+    axis.set(xlim=(-0.5, cols - 0.5), ylim=(rows - 0.5, -0.5))
+
+
+def _height(frames: Frames, width: float) -> float:
+    """Height in inches of a panel of this width, its words included; at most about square."""
+    rows, cols = frames.shape.tolist()
+    return (width - 0.6) * min(max(rows / cols, 0.3), 1.0) + 0.95
+
+
+def _add_legend(figure: Figure, empty: Sequence[Axes]) -> None:
+    """In the first panel that is left empty, else beneath all."""
+    looks = {
+        "mean of a wire": {"marker": "o", "markersize": 6, "color": _WIRE},
+        "its variance: a radius of\none standard deviation": {
+            **{"marker": "o", "markersize": 15, "markeredgewidth": 0},
+            **{"color": _WIRE, "alpha": 0.25},
+        },
+        "integer tuples sampled\nin one pass": {"marker": "D", "markersize": 6, "color": _SAMPLE},
+    }
+    handles = [Line2D([], [], linestyle="none", label=name, **looks[name]) for name in looks]
+    for axis in empty:
+        axis.axis("off")
+    if len(empty):
+        empty[0].legend(handles=handles, loc="center", frameon=False, labelspacing=1.6)
+    else:
+        place = {"loc": "outside lower center", "ncols": 3, "columnspacing": 1.2}
+        figure.legend(handles=handles, frameon=False, **place)
+
+
+def _read_matrix(path: Path) -> Frames:
+    frames = read_wiring(path)
+    if len(frames.shape) != 2:
+        raise ValueError(
+            f"{path} must hold wirings of a matrix to be drawn, with 2 index axes; "
+            f"got {len(frames.shape)}"
+        )
+    return frames
+
+
+def _check(frames: Frames) -> None:
+    """Refuse arrays that are not of one run."""
+    if frames.means.ndim != 3 or 0 in frames.means.shape:
+        raise ValueError(
+            f"its means must be of shape (frames, tuples, axes); got {frames.means.shape}"
+        )
+    f, k, r = frames.means.shape
+    m = frames.indices.shape[1] if frames.indices.ndim == 3 else "m"
+    shapes = dict(
+        zip(Frames._fields, ((f,), (f, k, r), (f, k, r), (f, k), (f, m, r), (r,)), strict=True)
+    )
+    arrays = frames._asdict()
+    check_shapes(arrays, shapes, f"its means are of {frames.means.shape}")
+    check_integers(arrays, ("step", "indices", "shape"))
+    if not (np.isfinite(frames.means).all() and (frames.variances >= 0).all()):
+        raise ValueError("its means must be finite and its variances not negative; got others")

@@ -1,0 +1,1 @@
+"""Kernels of image networks; imported only where Triton is installed."""

@@ -1,0 +1,272 @@
+"""Runs: every seed of every setting, each once, recorded when it ends, and summed up."""
+
+import contextlib
+import io
+import logging
+import os
+import shlex
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import distributed
+
+from sparsewire_lab import provenance
+from sparsewire_lab.errors import FAILED, INTERRUPTED, complain
+from sparsewire_lab.files import DiskError, write_whole
+from sparsewire_lab.train import records
+from sparsewire_lab.train.checkpoints import CheckpointError, Checkpoints
+from sparsewire_lab.train.loop import DivergedError, StoppedError, Training
+from sparsewire_lab.train.options import Experiment, processes
+from sparsewire_lab.train.records import Record
+
+AT_ONCE_VARIABLE = "SPARSEWIRE_AT_ONCE"  # how many runs share the device, for their records
+_PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
+
+
+class UnfinishedError(RuntimeError):
+    """A run stands half done, and nobody said whether to continue it."""
+
+
+def run_all(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
+    """Make all runs that are not recorded yet; return the exit status of the command.
+
+    Args:
+        experiments: The settings, with all arguments resolved and checked. They share folder and
+            device.
+        command: The words of the command line, for the records and to tell how to continue.
+    """
+    first = experiments[0]
+    fabric = make_fabric(first)
+    say: Callable[[str], None] = _silent if first.quiet or not fabric.is_global_zero else print
+    text = shlex.join(["sparsewire", first.name, *command])
+    words = [word for word in command if word != "--again"]  # what was done anew, stays done
+    resume = shlex.join(
+        ["sparsewire", first.name, *words, *["--resume"][: "--resume" not in words]]
+    )
+    runs = [(experiment, seed) for experiment in experiments for seed in experiment.seeds]
+    try:
+        check_unfinished(runs)
+        statuses = [make_run(*run, fabric, text, say) for run in runs]
+    except StoppedError as error:
+        _complain(fabric, f"{error}\nto continue: {resume}")
+        return 128 + error.number
+    except KeyboardInterrupt:
+        _complain(fabric, f"stopped at once, without saving\nto continue: {resume}")
+        return INTERRUPTED
+    except (CheckpointError, DiskError, UnfinishedError) as error:
+        # What stands half done says itself what to do.
+        hint = "" if isinstance(error, UnfinishedError) else None
+        if fabric.is_global_zero:
+            complain(f"sparsewire {first.name}", error, hint=hint)
+        return FAILED
+    finally:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+    say("")
+    say(summary(experiments))
+    say(f"record: {record_path(first)}")
+    # In a sweep some settings are expected to fail; the summary says which.
+    return 0 if len(experiments) > 1 else int("diverged" in statuses)
+
+
+def check_unfinished(runs: Iterable[tuple[Experiment, int]]) -> None:
+    """Ask what to do with runs that stand half done, if nobody said."""
+    for experiment, seed in runs:
+        if experiment.resume or experiment.again or find_finished(experiment, seed) is not None:
+            continue
+        folder = run_folder(experiment, seed)
+        if Checkpoints(folder).exist():
+            raise UnfinishedError(
+                f"{folder} holds an unfinished run; --resume continues it, --again starts it from "
+                "the beginning"
+            )
+
+
+def make_run(
+    experiment: Experiment, seed: int, fabric: Fabric, command: str, say: Callable[[str], None]
+) -> str:
+    """Make the run of one seed, unless it is recorded; return how it ended."""
+    name = f"{experiment.label()}, seed {seed}"
+    if not experiment.again and (done := find_finished(experiment, seed)) is not None:
+        say(f"{name}: {done['status']} already, in {record_path(experiment)} (--again to repeat)")
+        return done["status"]
+    training = Training(experiment, seed, fabric, run_folder(experiment, seed))
+    prepare(training, say)
+    status, problem = "finished", None
+    try:
+        training.run()
+        training.conclude()
+    except DivergedError as error:
+        status, problem = "diverged", str(error)
+        _complain(fabric, f"{name}: {error}")
+    if fabric.is_global_zero:
+        record = describe(training, command, status, problem)
+        records.append(record_path(experiment), record)
+    if status == "finished":
+        ended = ", ".join(f"{k} {v:.3g}" for k, v in final(training).items())
+        say(f"{name}: {ended} after {training.step:,} steps, {training.seconds:.1f} s")
+    fabric.barrier()
+    if training.signal:
+        raise StoppedError(training.signal, training.step)
+    return status
+
+
+def prepare(training: Training, say: Callable[[str], None]) -> None:
+    """Continue an unfinished run, or begin it anew."""
+    experiment, checkpoints = training.experiment, training.checkpoints
+    if not checkpoints.exist():
+        return
+    if experiment.again:
+        training.fabric.barrier()
+        if training.fabric.is_global_zero:
+            checkpoints.clear()
+            shutil.rmtree(training.folder / "events", ignore_errors=True)
+    else:
+        for problem in training.resume():
+            _complain(training.fabric, f"{problem}; the checkpoint before it is used")
+        say(f"{experiment.label()}, seed {training.seed}: goes on after step {training.step:,}")
+
+
+def describe(training: Training, command: str, status: str, problem: str | None) -> Record:
+    """Return the record of a run, and write its snapshots beside the checkpoints."""
+    experiment, device = training.experiment, training.device
+    described = provenance.describe(device)
+    return {
+        "experiment": experiment.name,
+        "key": experiment.key(),
+        "label": experiment.label(),
+        "command": command,
+        "arguments": experiment.arguments(),
+        "seed": training.seed,
+        "status": status,
+        "problem": problem,
+        "run": training.identifier,
+        "date": provenance.now(),
+        "commit": provenance.commit(provenance.clone() or Path(__file__).parent),
+        "device": described.pop("device"),
+        "versions": {name: version for name, version in described.items() if version},
+        "processes": training.fabric.world_size,
+        "at_once": int(os.environ.get(AT_ONCE_VARIABLE, "1")),
+        "steps": training.step,
+        "seconds": round(training.seconds, 3),
+        "step_ms": training.pace.step_ms,
+        "peak_memory": training.pace.peak_memory,
+        "final": final(training),
+        "best": training.best,
+        "curve": training.curve,
+        "wiring": write_frames(training) if status == "finished" else None,
+    }
+
+
+def final(training: Training) -> dict[str, float]:
+    """Return the metrics of the last evaluation, and those of the end."""
+    last = {
+        name: values[-1]
+        for name, values in training.curve.items()
+        if name not in ("step", "seconds", "loss")
+    }
+    return last | training.conclusion
+
+
+def write_frames(training: Training) -> str | None:
+    """Write the snapshots of a run; return where they are, seen from the record."""
+    if not training.frames:
+        return None
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = {**training.frames, **training.constants()}
+    plain: dict[str, Any] = {name: array.cpu().numpy() for name, array in arrays.items()}
+    np.savez_compressed(buffer, **plain)
+    path = training.folder / "wiring.npz"
+    write_whole(path, buffer.getvalue())
+    return path.relative_to(record_path(training.experiment).parent).as_posix()
+
+
+def summary(experiments: Sequence[Experiment]) -> str:
+    """Return a table of the settings, best first, averaged over their seeds."""
+    rows = []
+    for experiment in experiments:
+        group = [find_record(experiment, seed) for seed in experiment.seeds]
+        found = [record for record in group if record is not None]
+        if not found:
+            continue
+        means = records.aggregate(found)
+        seconds = records.spread_of(record["seconds"] for record in found)
+        bad = sum(record["status"] != "finished" for record in found)
+        rows.append((means[experiment.metric].mean, experiment, means, seconds, bad, found))
+    rows.sort(key=lambda row: (row[4] > 0, row[0] != row[0], row[0]))
+    lines = []
+    for _, experiment, means, seconds, bad, found in rows:
+        numbers = ", ".join(f"{name} {spread}" for name, spread in means.items())
+        count = f"{len(found)} seed{'s' if len(found) > 1 else ''}"
+        failed = f", {bad} diverged" if bad else ""
+        varied = f" lr {experiment.lr:g}" if len(experiments) > 1 else ""
+        lines.append(f"{experiment.label()}{varied}: {numbers} ({count}, {seconds} s each{failed})")
+    return "\n".join(lines)
+
+
+def find_record(experiment: Experiment, seed: int) -> Record | None:
+    """Return the record of this run, if it is there."""
+    for record in records.read(record_path(experiment)):
+        if record["key"] == experiment.key() and record["seed"] == seed:
+            return record
+    return None
+
+
+def find_finished(experiment: Experiment, seed: int) -> Record | None:
+    """Return the record of this run, unless it was begun again since and stands half done."""
+    record = find_record(experiment, seed)
+    checkpoints = Checkpoints(run_folder(experiment, seed))
+    if record is not None and checkpoints.exist():
+        with contextlib.suppress(CheckpointError):
+            if checkpoints.load()[0]["run"] != record.get("run"):
+                return None
+    return record
+
+
+def record_path(experiment: Experiment) -> Path:
+    """Return the file of an experiment's records."""
+    return experiment.out / f"{experiment.name}.jsonl"
+
+
+def run_folder(experiment: Experiment, seed: int) -> Path:
+    """Return the folder of one run."""
+    words = "".join(c if c.isalnum() or c in ".-" else "-" for c in experiment.label())
+    return experiment.out / experiment.name / f"{words}-{experiment.key()}" / f"seed-{seed}"
+
+
+def make_fabric(experiment: Experiment) -> Fabric:
+    """Return the fabric for a device and the processes that `torchrun` started, if it did."""
+    count = processes()
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+    if experiment.device == "cpu" and count == 1:
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    if experiment.device == "cuda":
+        torch.backends.cudnn.benchmark = True  # shapes stay the same in all steps
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # advice about devices that were not asked for
+        fabric = Fabric(
+            accelerator=experiment.device,
+            devices=here,
+            num_nodes=count // here,
+            strategy="ddp" if count > 1 else "auto",
+            precision=_PRECISIONS[experiment.precision],  # pyright: ignore[reportArgumentType]
+        )
+        fabric.launch()
+    return fabric
+
+
+def _complain(fabric: Fabric, text: str) -> None:
+    if fabric.is_global_zero:
+        print(text, file=sys.stderr)
+
+
+def _silent(_: str) -> None:
+    pass

@@ -1,0 +1,164 @@
+"""Where models look and what they read there: against pixels at the points that are told."""
+
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from sparsewire import Glimpse
+from sparsewire.nn.frames import corners_of
+from sparsewire_lab.attention.convnet import ConvNet
+from sparsewire_lab.attention.looking import look_at, watch
+from sparsewire_lab.attention.models import GlimpseClassifier, ReinforceGlimpse, SpatialTransformer
+
+IMAGE = (1, 24, 20)
+
+
+class Numbers(nn.Module):
+    """A source whose numbers depend on the image: far apart for different ones."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.net = nn.Linear(24 * 20, count)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * self.net(x.flatten(1))
+
+
+def make(kind: str) -> nn.Module:
+    torch.manual_seed(1)
+    if kind == "glimpse":
+        return GlimpseClassifier(Glimpse(IMAGE, 5, 2, source=Numbers(8))).eval()
+    if kind == "transformer":
+        return SpatialTransformer(IMAGE, 5, source=nn.Sequential(Numbers(6), nn.Tanh())).eval()
+    if kind == "reinforce":
+        return ReinforceGlimpse(IMAGE, 5, 2, source=Numbers(4)).eval()
+    return ConvNet(1, 10, (3, 2)).eval()
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.randint(256, (6, *IMAGE), dtype=torch.uint8)
+
+
+LOOKING = {"glimpse": 2, "transformer": 1, "reinforce": 2}
+
+of_every_kind = pytest.mark.parametrize("kind", LOOKING)
+
+
+@of_every_kind
+@torch.no_grad()
+def test_corners_are_watched(kind, images):
+    model: Any = make(kind)
+    x = images.float() / 255
+    points = model.look.points(x) if kind == "glimpse" else model.points(x)
+    watched = watch(model, images)
+    assert list(watched) == ["corners"]
+    assert watched["corners"].shape == (6, LOOKING[kind], 4, 2)
+    assert torch.equal(watched["corners"], corners_of(points))
+    assert not torch.allclose(watched["corners"][0], watched["corners"][1])
+
+
+@torch.no_grad()
+def test_a_model_that_reads_everything_has_nothing_to_watch(images):
+    assert watch(make("convnet"), images) == {}
+    seen = look_at(make("convnet"), images, seed=0)
+    assert list(seen) == ["images"]
+    assert torch.equal(seen["images"], images[:, 0])
+
+
+@of_every_kind
+@torch.no_grad()
+def test_what_is_read_is_what_lies_at_the_points(kind, images):
+    """The nearest pixel; for a transformer what lies between the four around it."""
+    seen = look_at(make(kind), images, seed=0)
+    points, read = seen["points"], seen["glimpses"]
+    assert torch.equal(seen["images"], images[:, 0])
+    assert points.shape == (6, LOOKING[kind], 5, 5, 2)
+    assert read.shape == (6, LOOKING[kind], 5, 5)
+    numbers = torch.arange(6).view(6, 1, 1, 1)
+    if kind == "transformer":
+        x = images[:, 0].double() / 255
+        inside = points.double().clamp(min=0).minimum(torch.tensor([23.0, 19.0]))
+        assert (inside != points).any()  # beyond the edges lies what lies at them
+        low = inside.floor()
+        share = inside - low
+        total = torch.zeros(read.shape, dtype=torch.float64)
+        for down in (0, 1):
+            for right in (0, 1):
+                row = (low[..., 0].long() + down).clamp(max=23)
+                col = (low[..., 1].long() + right).clamp(max=19)
+                weight = (share[..., 0] if down else 1 - share[..., 0]) * (
+                    share[..., 1] if right else 1 - share[..., 1]
+                )
+                total += weight * x[numbers, row, col]
+        torch.testing.assert_close(read.double(), total, atol=1e-4, rtol=0)
+    else:
+        rows, cols = points.round().long().unbind(-1)
+        torch.testing.assert_close(read, images[:, 0].float()[numbers, rows, cols] / 255)
+
+
+@torch.no_grad()
+def test_only_a_model_that_samples_tells_of_samples(images):
+    for kind in LOOKING:
+        assert ("sampled" in look_at(make(kind), images, seed=0)) == (kind == "glimpse")
+    sampled = look_at(make("glimpse"), images, seed=0)["sampled"]
+    assert sampled.dtype == torch.int16
+    assert sampled.shape == (6, 2, 25, 2)
+    assert (sampled >= 0).all()
+    assert (sampled < torch.tensor(IMAGE[1:])).all()
+
+
+@torch.no_grad()
+def test_samples_come_from_a_generator_of_their_own(images):
+    model = make("glimpse")
+    before = torch.get_rng_state()
+    first = look_at(model, images, seed=3)["sampled"]
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(77)
+    assert torch.equal(look_at(model, images, seed=3)["sampled"], first)
+    assert not torch.equal(look_at(model, images, seed=4)["sampled"], first)
+
+
+class Same(nn.Module):
+    def __init__(self, numbers: list[float]) -> None:
+        super().__init__()
+        self.numbers = nn.Parameter(torch.tensor(numbers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.numbers.expand(len(x), -1)
+
+
+@torch.no_grad()
+def test_narrow_densities_are_sampled_where_they_are(images):
+    """Two channels as well: the places of the first, which are those of both."""
+    for channels in (1, 2):
+        source = Same([0.3, -0.2, 0.1, 0.4, -0.5, 0.2, 0.3, 0.1])
+        look = Glimpse((channels, 24, 20), 5, 2, source=source, variance_floor=1e-4)
+        look.layer.source.raw_variances.fill_(-30.0)
+        seen = look_at(GlimpseClassifier(look).eval(), images.expand(6, channels, 24, 20), 0)
+        want = seen["points"].round().flatten(2, 3)
+        assert torch.equal(seen["sampled"].float(), want)
+
+
+@torch.no_grad()
+def test_samples_are_drawn_by_their_shares():
+    """One point between four pixels and no others: 4,000 draws, χ² against the normal density."""
+    look = Glimpse(
+        (1, 9, 9), 1, source=Same([0.1, -0.1, 0.1, -0.1]), local_samples=0, global_samples=0
+    )
+    model = GlimpseClassifier(look).eval()
+    images = torch.zeros(4000, 1, 9, 9, dtype=torch.uint8)
+    seen = look_at(model, images, seed=0)
+    wiring = look.wiring(images[:1].float())
+    mean, variance = wiring.means[0, 0].double(), wiring.variances[0, 0].double()
+    low = mean.floor()
+    places = [(low + torch.tensor(p)).long() for p in ([0, 0], [0, 1], [1, 0], [1, 1])]
+    density = torch.stack([(-(p - mean).square() / (2 * variance)).sum().exp() for p in places])
+    counts = [(seen["sampled"][:, 0, 0] == place).all(-1).sum().item() for place in places]
+    assert sum(counts) == 4000
+    shares = density / density.sum()
+    assert shares.max() < 0.6  # or there would be nothing to test
+    assert stats.chisquare(counts, (4000 * shares).numpy()).pvalue > 0.001

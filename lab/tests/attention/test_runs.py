@@ -1,0 +1,235 @@
+"""`sparsewire attention` as it is typed: runs of a few steps, and what they leave behind."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lab.tests.attention.trials import of_every_model
+from lab.tests.train.toy import (
+    assert_identical,
+    finished,
+    resumed,
+    stop,
+    training_of,
+    without_times,
+)
+
+from sparsewire_lab.attention.experiment import Attention, Model
+from sparsewire_lab.attention.looks import read_looks
+from sparsewire_lab.attention.trial import AttentionTrial
+from sparsewire_lab.cli.main import main
+
+# Checks of annotations draw from Python's generator, and no two runs would draw the same.
+pytestmark = pytest.mark.usefixtures("unchecked", "handlers_stay")
+
+WORDS = ["--data", "digits", "--steps", "3", "--batch", "8", "--device", "cpu", "--quiet"]
+WORDS += ["--evaluate-every", "2", "--no-tensorboard", "--no-figures"]
+
+SMALL: dict[Model, list[str]] = {
+    "glimpse": ["--size", "6", "--glimpses", "2", "--local-samples", "4", "--global-samples", "2"],
+    "convnet": [],
+    "transformer": ["--size", "6"],
+    "reinforce": ["--size", "6", "--glimpses", "2"],
+}
+
+
+@pytest.fixture
+def handlers_stay() -> Iterator[None]:
+    """Whatever a run does to signals, it leaves them as they were."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+def run(model: Model, out: Path, *words: str) -> dict[str, Any]:
+    """Run the command; return its record."""
+    asked = ["attention", "--model", model, *WORDS, *SMALL[model], "--out", str(out), *words]
+    assert main(asked) == 0
+    (line,) = (out / "attention.jsonl").read_text().splitlines()
+    return json.loads(line)
+
+
+@pytest.mark.usefixtures("glyphs")
+@of_every_model
+def test_a_run_of_every_model_leaves_its_record(model, tmp_path):
+    record = run(model, tmp_path)
+    assert (record["status"], record["steps"]) == ("finished", 3)
+    assert record["arguments"]["model"] == model
+    curve, final = record["curve"], record["final"]
+    assert curve["step"] == [0, 2, 3]
+    assert all(0 <= error <= 1 for error in curve["error"])
+    assert all(np.isfinite(loss) for loss in curve["loss"][1:])
+    ways = {"glimpse": {"expected", "sampled", "sampled16"}, "reinforce": {"sampled", "sampled16"}}
+    assert final.keys() == {"error"} | ways.get(model, set())
+    assert final["error"] == curve["error"][-1]
+    assert record["step_ms"] > 0
+    assert record["peak_memory"] is None
+    assert (record["wiring"] is None) == (model == "convnet")
+
+
+@pytest.mark.usefixtures("glyphs")
+@pytest.mark.parametrize(
+    ("model", "glimpses"), [("glimpse", 2), ("transformer", 1), ("reinforce", 2)]
+)
+def test_figures_can_read_where_a_run_looked(model, glimpses, tmp_path):
+    record = run(model, tmp_path)
+    looks = read_looks(tmp_path / record["wiring"])
+    assert looks.step.tolist() == [0, 2, 3]
+    assert looks.corners.shape == (3, 8, glimpses, 4, 2)
+    assert looks.watched == 8
+    m = len(looks.images)
+    assert looks.images.shape == (m, 60, 60)
+    assert looks.points.shape == (m, glimpses, 6, 6, 2)
+    assert looks.glimpses.shape == (m, glimpses, 6, 6)
+    assert (looks.sampled is not None) == (model == "glimpse")
+    # The last frame and the constants are of one model.
+    ends = looks.points[:8][:, :, [0, 0, -1, -1], [0, -1, 0, -1]]
+    np.testing.assert_array_equal(looks.corners[-1], ends)
+    wrong = looks.predicted != looks.labels
+    assert wrong[8:].all()
+    assert m < 16 or wrong[8:].sum() == 8
+
+
+@pytest.mark.usefixtures("glyphs")
+def test_looks_are_left_out_on_request(tmp_path):
+    assert run("glimpse", tmp_path, "--no-keep-frames")["wiring"] is None
+    assert not list(tmp_path.rglob("*.npz"))
+
+
+@pytest.mark.usefixtures("glyphs")
+@of_every_model
+def test_half_precision_runs_too(model, tmp_path):
+    record = run(model, tmp_path, "--precision", "bf16", "--no-keep-frames", "--steps", "2")
+    assert record["status"] == "finished"
+    assert np.isfinite(record["curve"]["loss"][-1])
+
+
+@pytest.mark.usefixtures("glyphs")
+@of_every_model
+def test_the_paper_s_preset_runs(model, tmp_path):
+    words = ["--region", "6"] if model == "glimpse" else []
+    record = run(model, tmp_path, "--preset", "paper", *words)
+    assert (record["status"], record["arguments"]["head"]) == ("finished", "mlp")
+
+
+@pytest.mark.usefixtures("glyphs")
+@pytest.mark.parametrize("model", ["glimpse", "transformer", "reinforce"])
+def test_the_paper_s_source_runs_with_our_settings(model, tmp_path):
+    record = run(model, tmp_path, "--source", "convnet")
+    arguments = record["arguments"]
+    assert record["status"] == "finished"
+    assert (arguments["source"], arguments["squash"]) == ("convnet", "corners")
+
+
+@pytest.mark.usefixtures("glyphs")
+@of_every_model
+def test_a_diverged_run_of_every_model_is_recorded(model, tmp_path, capsys):
+    words = ["attention", "--model", model, *WORDS, *SMALL[model], "--out", str(tmp_path)]
+    assert main([*words, "--steps", "20", "--lr", "1e38"]) == 1
+    (line,) = (tmp_path / "attention.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert record["status"] == "diverged"
+    assert record["final"].keys() == {"error"}
+    assert record["problem"] in capsys.readouterr().err
+
+
+def test_the_small_digits_are_those_of_scikit_learn(tmp_path):
+    """Nothing is fetched for them; errors are shares of 300."""
+    record = run("convnet", tmp_path, "--evaluate-every", "3")
+    for error in record["curve"]["error"]:
+        assert error * 300 == pytest.approx(round(error * 300))
+    assert 0.5 < record["final"]["error"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["--model", "convnet", "--size", "5"], "size"),
+        (["--until", "0.1"], "until"),
+        (["--canvas", "99"], "canvas"),
+        (["--canvas", "60", "--size", "61"], "size"),
+        (["--squash", "points"], "source finder"),
+        (["--model", "reinforce", "--zoom", "1"], "zoom"),
+    ],
+)
+def test_contradictions_end_the_command_before_any_work(words, name, tmp_path, capsys):
+    assert main(["attention", *words, "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith(f"sparsewire attention: error: {name} ")
+    assert not (tmp_path / "out").exists()
+
+
+# Going on after a stop.
+
+
+def setting(model: Model, **options: Any) -> Attention:
+    given: dict[str, Any] = {"data": "digits", "device": "cpu", "batch": 8, "steps": 6}
+    given |= {
+        "tensorboard": False,
+        "quiet": True,
+        "evaluate_every": 4,
+        "cosine": True,
+        "spread": 0.8,
+    }
+    if model != "convnet":
+        given |= {"size": 6, "dropout": 0.25}
+    if model == "glimpse":
+        given |= {"local_samples": 4, "global_samples": 2}
+        given |= {"hold": 0.1, "settle": 0.9, "straight": 0.5}
+    return Attention(model=model, **{**given, **options}).resolved()
+
+
+@pytest.mark.usefixtures("glyphs")
+@of_every_model
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(model, tmp_path):
+    """Bit by bit: weights, both moments of Adam, random numbers, frames, how far clocks went."""
+    experiment = setting(model)
+    want = finished(experiment, tmp_path / "whole")
+    stop(experiment, tmp_path / "parts", 3)
+    got = resumed(experiment, tmp_path / "parts")
+    assert_identical(without_times(got), without_times(want))
+    assert want["extras"].keys() == {"spreading", *(["settling"] if model == "glimpse" else [])}
+    assert all(state == {"step": 6} for state in want["extras"].values())
+
+
+@pytest.mark.usefixtures("glyphs")
+def test_what_has_settled_stays_so_after_a_stop(tmp_path):
+    experiment = setting("glimpse")
+    stop(experiment, tmp_path, 3)
+    training = training_of(experiment, tmp_path)
+    training.resume()
+    trial = training.trial
+    assert isinstance(trial, AttentionTrial)
+    assert trial.settling is not None
+    layer: Any = trial.model.look.layer  # pyright: ignore[reportAttributeAccessIssue]
+    assert trial.settling.step == 3
+    assert layer.variance_factor.item() == pytest.approx(0.5**3)
+    assert layer.hardness.item() == 1.0
+
+
+@pytest.mark.usefixtures("glyphs")
+@of_every_model
+def test_how_far_digits_have_spread_is_known_after_a_stop(model, tmp_path):
+    """3 of 6 steps, from 0.5 to everywhere in 0.8 of them."""
+    experiment = setting(model)
+    stop(experiment, tmp_path, 3)
+    training = training_of(experiment, tmp_path)
+    training.resume()
+    trial = training.trial
+    assert isinstance(trial, AttentionTrial)
+    assert trial.spreading is not None
+    assert trial.spreading.step == 3
+    assert trial.spreading.share.item() == pytest.approx(0.5 + 0.5 * 0.5 / 0.8)
+
+
+@pytest.mark.usefixtures("glyphs")
+@of_every_model
+def test_seeds_decide_where_a_run_begins(model, tmp_path):
+    states = [training_of(setting(model), tmp_path, seed).state()["model"] for seed in (0, 1, 0)]
+    assert all(torch.equal(states[0][name], states[2][name]) for name in states[0])
+    assert any(not torch.equal(states[0][name], states[1][name]) for name in states[0])

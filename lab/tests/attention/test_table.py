@@ -1,0 +1,222 @@
+"""The tables of the attention experiment: numbers by hand, and what goes into which."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.tests.attention.attention_runs import make_attention
+from lab.tests.identity.runs import make_run
+
+from sparsewire_lab.attention.table import (
+    attention_table,
+    speed_table,
+    validation_table,
+)
+
+# Ours, where records made here have others.
+from sparsewire_lab.cli.figures import write_table
+from sparsewire_lab.figures.pages import BEGIN, END, VALIDATION_BEGIN, VALIDATION_END
+
+# Ours, where records made here have others.
+PRESET: dict[str, Any] = {"settle": 0.5, "straight": 0.6}
+
+
+def rows(table: str) -> list[list[str]]:
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+
+
+def test_a_row_by_hand() -> None:
+    """Of 0.8 and 1.0 %: mean 0.9, deviation 0.1 · √2 = 0.14; 1.5 GiB are 1,610,612,736 bytes."""
+    runs = [
+        make_attention(
+            [0.9, error],
+            seed=seed,
+            steps=32_800,
+            other={
+                "final": {"error": error, "expected": 0.01, "sampled": 0.02, "sampled16": error},
+                "seconds": seconds,
+                "step_ms": step,
+                "peak_memory": memory,
+            },
+        )
+        for seed, (error, seconds, step, memory) in enumerate(
+            [(0.008, 44.0, 1.0, 2**30), (0.01, 46.0, 2.0, 1_610_612_736)]
+        )
+    ]
+    assert attention_table(runs).splitlines()[2] == (
+        "| 100 | 1 glimpse of 32 × 32 | 1,024 of 10,000 (10.2 %) | conv | 32,800 × 128, 45 s | 2 | "
+        "0.90 ± 0.14 | 1.00 ± 0.00 | 2.00 ± 0.00 | 0.90 ± 0.14 | 1.5 | 1.50 | 0.85 % |"
+    )
+
+
+def test_a_step_that_shared_its_device_is_marked() -> None:
+    runs = [
+        make_attention([0.9], seed=s, other={"step_ms": 2.0, "at_once": 3}, width=64)
+        for s in (0, 1)
+    ]
+    (row,) = rows(attention_table(runs))
+    assert (row[3], row[-3]) == ("conv 64", "2, 3 at once")
+    runs.append(make_attention([0.9], seed=2, other={"step_ms": 2.0, "at_once": 5}, width=64))
+    (row,) = rows(attention_table(runs))
+    assert row[-3] == "2, 3 to 5 at once"
+
+
+def test_steps_are_timed_beside_the_plain_network() -> None:
+    runs = [
+        make_attention([0.9], key=f"{model}{preset}", seed=seed, model=model, preset=preset,
+                       split="validation", other={"step_ms": ms + seed})
+        for model, preset, ms in (
+            ("glimpse", "paper", 2.0), ("convnet", "paper", 1.0), ("glimpse", "ours", 9.0)
+        )
+        for seed in (0, 1)
+    ]  # fmt: skip
+    assert rows(speed_table(runs)) == [
+        ["plain ConvNet, paper's settings", "2", "1.5", "1.00 ×"],
+        ["1 glimpse of 32 × 32, paper's settings", "2", "2.5", "1.67 ×"],
+    ]
+    (searched,) = rows(validation_table(runs))
+    assert searched[0] == "1 glimpse of 32 × 32"
+    alone = [run for run in runs if run["arguments"]["model"] == "glimpse"]
+    assert rows(speed_table(alone))[0][-1] == "–"
+    assert speed_table([]) == "No run is recorded yet.\n"
+
+
+def test_a_row_with_little_known() -> None:
+    run = make_attention([0.9, 0.0123], model="convnet", other={"seconds": 4.0})
+    assert attention_table([run]).splitlines()[2] == (
+        "| 100 | plain ConvNet | all | – | 1,000 × 128, 4 s | 1 | 1.23 | – | – | – | – | – | – |"
+    )
+
+
+def test_seeds_that_diverged_are_said_and_not_averaged() -> None:
+    bad = {"status": "diverged", "final": {"error": 0.9}, "seconds": 900.0}
+    runs = [
+        make_attention([0.01], seed=0, other={"seconds": 20.0}),
+        make_attention([0.03], seed=1, other={"seconds": 40.0}),
+        make_attention([0.9], seed=2, other=bad),
+    ]
+    (row,) = rows(attention_table(runs))
+    assert row[4:7] == ["1,000 × 128, 30 s", "1 of 3 diverged", "2.00 ± 1.41"]
+    (row,) = rows(attention_table(runs[2:]))
+    assert row[4:7] == ["1,000 × 128, –", "1 of 1 diverged", "–"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reads", "paper"),
+    [
+        ({}, "1,024 of 10,000 (10.2 %)", "0.85 %"),
+        ({"preset": "paper"}, "1,024 of 10,000 (10.2 %)", "0.85 %"),
+        ({"glimpses": 8, "size": 12}, "1,152 of 10,000 (11.5 %)", "1.01 %"),
+        ({"glimpses": 2, "size": 12}, "288 of 10,000 (2.88 %)", "–"),
+        ({"data": "digits"}, "1,024 of 10,000 (10.2 %)", "–"),
+        ({"canvas": 400, "reduce": 4}, "1,024 of 160,000 (0.64 %)", "–"),
+        ({"model": "transformer"}, "1,024 of 10,000 (10.2 %)", "–"),
+        ({"model": "convnet", "reduce": 4}, "all, reduced 4 ×", "–"),
+    ],
+)
+def test_what_is_read_and_what_the_paper_says(arguments: dict, reads: str, paper: str) -> None:
+    (row,) = rows(attention_table([make_attention([0.1], **arguments)]))
+    assert (row[2], row[-1]) == (reads, paper)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(3.21, "3.2 s"), (599.0, "599 s"), (900.0, "15 min"), (9000.0, "2.5 h")]
+)
+def test_times_are_short(seconds: float, words: str) -> None:
+    (row,) = rows(attention_table([make_attention([0.1], other={"seconds": seconds})]))
+    assert row[4] == f"1,000 × 128, {words}"
+
+
+def test_rows_are_in_order_and_never_alike() -> None:
+    runs = [
+        make_attention([0.1], key="a", canvas=400),
+        make_attention([0.1], key="b", glimpses=8, size=12, region=9),
+        make_attention([0.1], key="c", glimpses=8, size=12, region=20),
+        make_attention([0.1], key="d", model="convnet"),
+        make_attention([0.1], key="e", data="digits", canvas=60),
+    ]
+    found = [(row[0], row[1]) for row in rows(attention_table(runs))]
+    assert found == [
+        ("60, digits", "1 glimpse of 32 × 32"),
+        ("100", "plain ConvNet"),
+        ("100", "8 glimpses of 12 × 12, region 9"),
+        ("100", "8 glimpses of 12 × 12, region 20"),
+        ("400", "1 glimpse of 32 × 32"),
+    ]
+
+
+def test_validation_rows_have_a_table_of_their_own() -> None:
+    runs = [
+        make_attention([0.5], key="a"),
+        make_attention(
+            [0.02],
+            key="b",
+            split="validation",
+            floor=0.05,
+            other={"final": {"error": 0.02, "expected": 0.03, "sampled": 0.04, "sampled16": 0.05}},
+        ),
+        make_attention([0.01], key="c", split="validation", model="convnet", **PRESET),
+    ]
+    convnet, glimpse = validation_table(runs).splitlines()[2:]
+    assert glimpse == (
+        "| 1 glimpse of 32 × 32 | floor 0.05, settle 0.7, straight 1 | 1,000 × 128 | 1 | "
+        "2.00 | 3.00 | 4.00 | 5.00 |"
+    )
+    assert convnet == "| plain ConvNet | – | 1,000 × 128 | 1 | 1.00 | – | – | – |"
+    assert [row[6] for row in rows(attention_table(runs))] == ["50.00"]
+
+
+def test_validation_rows_say_what_was_tried() -> None:
+    """The preset first, then in the order of the arguments, whatever the order of the runs."""
+    tried = [
+        {"settle": 0.0, "straight": 1.0},
+        {"zoom": 0.0},
+        {"settle": 0.0},
+        {"width": 64},
+        {},
+        {"glimpses": 8, "size": 12, "width": 32},
+        {"source": "convnet", "squash": "corners"},
+        {"head": "mlp"},
+    ]
+    usual = PRESET | {"width": 32, "zoom": 1.0, "source": "finder", "squash": "none"}
+    runs = [
+        make_attention([0.1], key=str(i), split="validation", **(usual | setting))
+        for i, setting in enumerate(tried)
+    ]
+    one, eight = "1 glimpse of 32 × 32", "8 glimpses of 12 × 12"
+    assert [row[:2] for row in rows(validation_table(runs))] == [
+        [one, "–"],
+        [one, "mlp head"],
+        [one, "width 64"],
+        [one, "settle 0"],
+        [one, "settle 0, straight 1"],
+        [one, "zoom 0"],
+        [one, "source convnet"],
+        [eight, "width 32"],
+    ]
+
+
+def test_both_tables_are_put_into_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    marks = f"a\n{BEGIN}\nold\n{END}\nb\n{VALIDATION_BEGIN}\nold\n{VALIDATION_END}\nc\n"
+    page.write_text(marks)
+    runs = [make_attention([0.5]), make_attention([0.1], key="b", split="validation")]
+    assert write_table(page, runs) == page
+    assert page.read_text() == (
+        f"a\n{BEGIN}\n\n{attention_table(runs)}\n{END}\nb\n"
+        f"{VALIDATION_BEGIN}\n\n{validation_table(runs)}\n{VALIDATION_END}\nc\n"
+    )
+    page.write_text(f"{BEGIN}\n{END}\n")
+    write_table(page, runs[1:])
+    assert page.read_text() == f"{BEGIN}\n\nNo run is recorded yet.\n\n{END}\n"
+
+
+def test_pages_and_records_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    content = f"{BEGIN}\n{END}\n{VALIDATION_BEGIN}\n"
+    page.write_text(content)
+    with pytest.raises(ValueError, match="page must hold <!-- validation table: begin -->"):
+        write_table(page, [make_attention([0.1])])
+    with pytest.raises(ValueError, match="must be of one experiment; got attention, identity"):
+        write_table(page, [make_attention([0.1]), make_run([0.1])])
+    assert page.read_text() == content

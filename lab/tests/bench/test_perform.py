@@ -1,0 +1,140 @@
+"""A case is checked before it is timed, and what goes wrong is said in its row."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import sparsewire as sw
+from sparsewire import ops
+from sparsewire_lab.bench import exactness, peers
+from sparsewire_lab.bench import perform as performing
+from sparsewire_lab.bench.cases import Case
+from sparsewire_lab.bench.measure import CpuMeter, settle_memory
+from sparsewire_lab.bench.perform import Setting, perform
+from sparsewire_lab.bench.problems import layer_problem
+
+FAST = Setting(budget=0.001)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(Case("spread", engine, 9) for engine in ("reference", "plain", "chunked", "auto")),
+        Case("step", "auto", 9, batch=5),
+        Case("step", "reference", 9, batch=5),
+        Case("step", "auto", 9, "floor variances", batch=5),
+        Case("step", "auto", 9, "all pairs", batch=5),
+        Case("glimpse", "auto", 1024, "1×32×32", batch=1),
+    ],
+    ids=str,
+)
+def test_a_case_is_checked_and_measured(case: Case) -> None:
+    row = perform(case, FAST)
+    assert row["status"] == "ok", row["note"]
+    assert row["error"] < 1e-5
+    assert row["checked_against"] == "reference, float64"
+    assert row["ms_forward"] > 0
+    assert row["ms_forward_backward"] > 0
+    assert row["repeats"] >= 1
+    assert row["near_pairs"] > 0
+
+
+@pytest.mark.parametrize("name", ["copy", "exp", "matmul float32"])
+def test_ceilings_are_rates(name: str) -> None:
+    row = perform(Case("ceilings", name), FAST)
+    assert row["status"] == "ok", row["note"]
+    assert 1e6 < row["rate"] < 1e16
+    assert row["unit"].endswith("/s")
+
+
+def test_a_peer_with_wrong_numbers_is_called_wrong_and_not_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def doubled(*tensors: torch.Tensor) -> torch.Tensor:
+        return 2 * peers.plain(*tensors)
+
+    monkeypatch.setitem(peers.PEERS, "plain", doubled)
+    row = perform(Case("spread", "plain", 9), FAST)
+    assert row["status"] == "wrong"
+    assert row["error"] == pytest.approx(1.0)
+    assert row["note"].startswith("wrong: relative error 1.0e+00 in ")
+    assert "ms_forward_backward" not in row
+
+
+def test_a_wrong_gradient_is_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def detached(means: Any, *tensors: torch.Tensor) -> torch.Tensor:
+        return peers.plain(means.detach(), *tensors) + 0 * means.sum()
+
+    monkeypatch.setitem(peers.PEERS, "plain", detached)
+    row = perform(Case("spread", "plain", 9), FAST)
+    assert (row["status"], row["error"]) == ("wrong", pytest.approx(1.0))
+    assert "in means" in row["note"]
+
+
+def test_a_layer_that_contracts_wrongly_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = sw.HyperLayer.forward
+    monkeypatch.setattr(sw.HyperLayer, "forward", lambda *a, **k: 1.01 * forward(*a, **k))
+    row = perform(Case("step", "auto", 9, batch=5), FAST)
+    assert (row["status"], row["error"]) == ("wrong", pytest.approx(0.01, rel=1e-3))
+
+
+def test_nothing_that_breaks_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no luck\nand much more")
+
+    monkeypatch.setitem(peers.PEERS, "plain", broken)
+    row = perform(Case("spread", "plain", 9), FAST)
+    assert row["status"] == "failed"
+    assert row["note"].startswith("RuntimeError: no luck (test_perform.py:")
+    row = perform(Case("spread", "auto", 9, mode="captured"), FAST)
+    assert "mode must be 'eager' without a GPU" in row["note"]
+
+
+def test_what_is_too_large_to_check_says_so() -> None:
+    setting = Setting(budget=0.001, table_pairs=10, checked_pairs=10)
+    for case in (Case("spread", "auto", 10), Case("step", "auto", 10, batch=5)):
+        row = perform(case, setting)
+        assert (row["status"], row["note"]) == ("ok", "too large to check")
+        assert "error" not in row
+    setting = Setting(budget=0.001, table_pairs=10)
+    assert perform(Case("spread", "auto", 11), setting)["checked_against"] == "chunked, float64"
+
+
+def test_errors_that_are_not_numbers_are_infinite() -> None:
+    bad = {"output": torch.tensor([math.nan, 1.0])}
+    assert exactness.relative_error(bad, {"output": torch.ones(2)}) == (math.inf, "output")
+
+
+def test_near_pairs_are_those_that_float32_can_see() -> None:
+    """At variance 1/2 a share is exp(−d²): 2⁻²⁴ is passed between d = 4 and d = 5."""
+    means, variances = torch.tensor([[[50.0]]]), torch.tensor([[[0.5]]])
+    indices, excluded = torch.arange(100).view(1, 100, 1), torch.zeros(1, 100, dtype=torch.bool)
+    assert exactness.near_share(means, variances, indices, excluded) == pytest.approx(9 / 100)
+    excluded[0, 50] = True  # the largest share is now at distance one: exp(−1)
+    assert exactness.near_share(means, variances, indices, excluded) == pytest.approx(8 / 100)
+
+
+def test_variances_at_their_floor_leave_few_near_pairs() -> None:
+    wide, narrow = (
+        exactness.layer_near_share(layer_problem(Case("step", "auto", 200, v, batch=2), CPU))
+        for v in ("", "floor variances")
+    )
+    assert narrow < 0.01 < wide
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.skipif(settle_memory() is None, reason="only Linux can set the peak back")
+def test_memory_is_that_of_the_call_and_not_of_an_earlier_one() -> None:
+    meter = CpuMeter(CPU, budget=0.001)
+    for mebibytes in (200, 50):
+        found = meter.measure(lambda size=mebibytes: torch.ones(size * 2**18).add_(1).sum())
+        assert found.extra_mib == pytest.approx(mebibytes, abs=10)
+        assert found.repeats >= 1
+
+
+def test_the_reference_decides_what_is_true() -> None:
+    assert performing._exact_engine(10, FAST)[0] is ops.spread_reference

@@ -1,0 +1,271 @@
+"""`sparsewire identity` as it is typed: what it refuses, and that nothing is lost when it ends."""
+
+import dataclasses
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jaxtyping
+import pytest
+import torch
+from lab.tests.train.toy import assert_identical, without_times
+
+from sparsewire_lab.cli.main import main
+from sparsewire_lab.identity.experiment import Identity
+from sparsewire_lab.train.checkpoints import read_checkpoint
+
+INTERVAL = 100
+WORDS = ["--size", "8", "--values", "ones", "--steps", "1200", "--device", "cpu"]
+WORDS += ["--evaluate-every", "70", "--checkpoint-every", str(INTERVAL)]
+WORDS += ["--no-tensorboard", "--no-figures"]
+
+# Ends itself in the middle of a run, as `kill -9` would, after a step that it is told.
+KILLED = """
+import os, signal, sys
+from sparsewire_lab.cli.main import main
+from sparsewire_lab.identity.experiment import IdentityTrial
+left = int(sys.argv[1])
+
+def after_step(trial):
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+IdentityTrial.after_step = after_step
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def start(*words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def last_of(out: Path) -> Path:
+    (folder,) = (out / "identity").glob("sparse-identity-8*/seed-0")
+    return folder / "last.pt"
+
+
+def assert_same_end(out: Path, whole: Path) -> None:
+    got, want = (read_checkpoint(last_of(folder)) for folder in (out, whole))
+    assert want["step"] == 1200
+    assert_identical(without_times(got), without_times(want))
+    (record,) = [json.loads(line) for line in (out / "identity.jsonl").read_text().splitlines()]
+    assert (record["status"], record["steps"]) == ("finished", 1200)
+
+
+def run_here(*words: str) -> int:
+    """Run the command in this process as in its own: nothing checked, nothing deterministic."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    torch.use_deterministic_algorithms(False)
+    try:
+        return main(["identity", *words])
+    finally:
+        torch.use_deterministic_algorithms(True)
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole")
+    assert run_here(*WORDS, "--quiet", "--out", str(out)) == 0
+    return out
+
+
+def words_to_continue(error: str, name: str) -> list[str]:
+    """Words of the printed command, and a look at what is printed above it."""
+    above, command = error.splitlines()
+    assert above.startswith(f"{name}: stopped and saved after step ")
+    assert command.startswith("to continue: sparsewire identity ")
+    return shlex.split(command.removeprefix("to continue: "))
+
+
+def stopped(out: Path, number: int) -> tuple[int, str]:
+    """Send a signal once a checkpoint is there; return the exit status and what was said."""
+    process = start("-m", "sparsewire_lab", "identity", *WORDS, "--out", str(out))
+    try:
+        deadline = time.monotonic() + 60
+        while not list(out.rglob("last.pt")) and time.monotonic() < deadline:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.005)
+        process.send_signal(number)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert INTERVAL <= read_checkpoint(last_of(out))["step"] < 1200
+    assert not (out / "identity.jsonl").exists()
+    return process.returncode, error
+
+
+def test_ctrl_c_saves_and_the_printed_command_ends_as_if_nothing_had_been(
+    whole: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "a folder, with 'quotes'"
+    status, error = stopped(out, signal.SIGINT)
+    assert status == 130
+    words = words_to_continue(error, "Ctrl-C")
+    process = start("-m", *words)
+    said, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, "")
+    assert "seed 0: goes on after step " in said
+    assert_same_end(out, whole)
+
+
+def test_sigterm_saves_and_the_printed_command_ends_as_if_nothing_had_been(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, error = stopped(tmp_path, signal.SIGTERM)
+    assert status == 143
+    words = words_to_continue(error, "SIGTERM")
+    assert run_here(*words[2:]) == 0
+    assert "seed 0: goes on after step " in capsys.readouterr().out
+    assert_same_end(tmp_path, whole)
+
+
+def test_kill_loses_one_interval_at_most_also_when_the_last_checkpoint_is_cut_off(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, damaged = tmp_path / "killed", tmp_path / "damaged"
+    killed_at = 659
+    process = start("-c", KILLED, str(killed_at), "identity", *WORDS, "--out", str(out))
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    step = read_checkpoint(last_of(out))["step"]
+    assert killed_at - INTERVAL < step <= killed_at
+    shutil.copytree(out, damaged)
+
+    assert run_here(*WORDS, "--out", str(out)) == 1
+    assert "holds an unfinished run; --resume continues it" in capsys.readouterr().err
+    assert run_here(*WORDS, "--resume", "--out", str(out)) == 0
+    said = capsys.readouterr()
+    assert f"goes on after step {step}\n" in said.out
+    assert said.err == ""
+    assert_same_end(out, whole)
+
+    last = last_of(damaged)
+    last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
+    assert run_here(*WORDS, "--resume", "--out", str(damaged)) == 0
+    said = capsys.readouterr()
+    assert str(last) in said.err
+    assert said.err.endswith("the checkpoint before it is used\n")
+    assert f"goes on after step {step - INTERVAL}\n" in said.out
+    assert_same_end(damaged, whole)
+
+
+def test_a_refusal_ends_the_process_with_status_2(tmp_path: Path) -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "sparsewire_lab", "identity", "--resume", "--again"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert process.returncode == 2
+    assert process.stderr == (
+        "sparsewire identity: error: resume continues a run and again starts it anew; "
+        "give one of the two\nsparsewire identity --help says more\n"
+    )
+    assert process.stdout == ""
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--resume", "--again"], ["resume", "again"]),
+        (["--lr", "0.1", "--sweep"], ["sweep", "lr"]),
+        (["--band", "2"], ["band", "target"]),
+        (["--batch", "10", "--accumulate", "3"], ["batch", "accumulate"]),
+        (["--seeds", "1", "1"], ["seeds"]),
+        (["--steps", "0"], ["steps"]),
+        (["--lr", "-1"], ["lr"]),
+    ],
+)
+def test_contradictions_are_named_and_nothing_is_written(
+    words: list[str],
+    names: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["identity", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("sparsewire identity: error: ")
+    assert error.splitlines()[1:] == ["sparsewire identity --help says more"]
+    for name in names:
+        assert name in error
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--colour", "red"], "unknown option --colour"),
+        (["--sizes", "8"], "unknown option --sizes; did you mean --size?"),
+        (["--size", "few"], "--size must be a whole number; got 'few'"),
+        (["--size=few"], "--size must be a whole number; got 'few'"),
+        (["--lr", "slow"], "--lr must be a number; got 'slow'"),
+        (["--seeds", "0", "one"], "--seeds must be a whole number; got 'one'"),
+        (["--method", "magic"], "--method must be one of sparse, reinforce, rewire; got 'magic'"),
+        (["--steps"], "--steps must be followed by a whole number; got none"),
+        (["--size", "8", "9"], "--size must be followed by a whole number; got 8 9"),
+        (["--capture", "yes"], "--capture takes no value; got 'yes'"),
+        (["7"], "expected an option, which begins with --; got '7'"),
+    ],
+)
+def test_what_cannot_be_read_is_named_and_nothing_is_written(
+    words: list[str],
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["identity", *words]) == 2
+    assert capsys.readouterr().err == (
+        f"sparsewire identity: error: {complaint}\nsparsewire identity --help says more\n"
+    )
+    assert os.listdir(tmp_path) == []
+
+
+def test_words_that_tyro_reads_are_not_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Underscores, equals signs, None and negative numbers."""
+    words = ["--local_samples=None", "--values", "None", "--no-capture", "--lr", "-0.5"]
+    assert main(["identity", *words, "--out", str(tmp_path)]) == 2
+    assert "error: lr must be above 0; got -0.5" in capsys.readouterr().err
+
+
+def test_debug_shows_where_a_refusal_comes_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["identity", "--debug", "--resume", "--again"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("Traceback (most recent call last):")
+    assert error.endswith(
+        "sparsewire identity: error: resume continues a run and again starts it anew; give one of "
+        "the two\nsparsewire identity --help says more\n"
+    )
+
+
+def test_help_says_every_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["identity", "--help"])
+    assert ended.value.code == 0
+    words = capsys.readouterr().out.replace(",", " ").split()
+    for field in dataclasses.fields(Identity):
+        assert f"--{field.name.replace('_', '-')}" in words
+    # What is the experiment's own comes first, there and nowhere else.
+    assert words.index("--size") < words.index("--steps")
+    assert dataclasses.fields(Identity)[0].name == "steps"

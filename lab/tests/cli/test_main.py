@@ -1,0 +1,239 @@
+"""The command `sparsewire`: overview, version, and how it ends when it cannot do something."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import sparsewire
+from sparsewire_lab.cli import main as cli
+from sparsewire_lab.cli.main import Command, main
+from sparsewire_lab.errors import DEBUG_VARIABLE
+
+FAULT = "the same command with --debug shows where it happened\n"
+
+
+@pytest.fixture
+def weave(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[list[str]], int]], None]:
+    """Add a command `weave` that does what it is told."""
+
+    def add(does: Callable[[list[str]], int]) -> None:
+        module = ModuleType("woven")
+        module.main = does  # pyright: ignore[reportAttributeAccessIssue]
+        monkeypatch.setitem(sys.modules, "woven", module)
+        monkeypatch.setitem(cli.COMMANDS, "weave", Command("woven", "weaves"))
+
+    return add
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
+def test_the_overview_has_every_command_and_examples(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    lines = [line.split(maxsplit=1) for line in said.out.splitlines()]
+    for name, command in cli.COMMANDS.items():
+        assert [name, command.summary] in lines
+    assert len(cli.EXAMPLES) == 3
+    for example, what in cli.EXAMPLES.items():
+        assert example.split()[1] in cli.COMMANDS
+        assert any(
+            line.split() == [*example.split(), "#", *what.split()] for line in said.out.splitlines()
+        )
+    assert max(map(len, said.out.splitlines())) <= 100
+    assert "docs" in lines[-1][1]
+
+
+def test_the_documentation_that_is_named_is_there() -> None:
+    page = cli.where_docs_are().split(" (")[0]
+    assert Path(page).is_file()
+
+
+def test_without_a_clone_the_overview_names_the_folder_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "src" / "sparsewire" / "cli.py"))
+    assert cli.where_docs_are().startswith("the folder docs of the source")
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([name, "--help"], ["help", name]):
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        assert stopped.value.code == 0
+        assert f"usage: sparsewire {name}" in capsys.readouterr().out
+
+
+def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"sparsewire {sparsewire.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["knit"], "unknown command knit"),
+        (["--knit"], "unknown option --knit"),
+        (["--knit", "bench"], "unknown option --knit"),
+        (["identiy", "--size", "8"], "unknown command identiy; did you mean identity?"),
+        (["figure"], "unknown command figure; did you mean figures?"),
+        (["help", "atention"], "unknown command atention; did you mean attention?"),
+    ],
+)
+def test_unknown_words_are_refused(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr() == (
+        "",
+        f"sparsewire: error: {complaint}\nsparsewire --help says more\n",
+    )
+
+
+def test_a_command_without_its_packages_says_which_extra_brings_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packages = ("numpy", "no_such_package", "nor_this")
+    command = Command("no_such_module", "weaves", "weaving", packages)
+    monkeypatch.setitem(cli.COMMANDS, "weave", command)
+    assert main(["weave"]) == 2
+    assert capsys.readouterr().err == (
+        "sparsewire weave: error: needs no_such_package, nor_this, which the extra 'weaving' "
+        "brings\n"
+        "to install it: pip install 'sparsewire[weaving]' (in a clone: pip install -e "
+        "'.[weaving]')\n"
+    )
+
+
+class TornError(RuntimeError):
+    """An error of a stranger's library."""
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("threads must be at least 1; got 0"), "threads must be at least 1; got 0"),
+        (FileNotFoundError(2, "No such file", "loom"), "[Errno 2] No such file: 'loom'"),
+        (RuntimeError("MNIST is nowhere\n  not here"), "MNIST is nowhere\n  not here"),
+        (KeyError("warp"), "KeyError: 'warp'"),
+        (TornError("a thread broke\nmore about it"), "TornError: a thread broke"),
+        (ZeroDivisionError(), "ZeroDivisionError"),
+    ],
+)
+def test_what_fails_is_told_in_a_line_and_with_debug_where(
+    error: Exception,
+    told: str,
+    weave: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(words: list[str]) -> int:
+        assert words == ["--fast"]
+        raise error
+
+    weave(fail)
+    monkeypatch.delenv(DEBUG_VARIABLE, raising=False)
+    want = f"sparsewire weave: error: {told}\n"
+    assert main(["weave", "--fast"]) == 1
+    assert capsys.readouterr().err == want + FAULT
+    for words in (["--debug", "weave", "--fast"], ["weave", "--debug", "--fast"]):
+        assert main(words) == 1
+        shown = capsys.readouterr().err
+        assert shown.startswith("Traceback (most recent call last):")
+        assert "in fail" in shown
+        assert shown.endswith(want)
+    assert DEBUG_VARIABLE not in os.environ
+    monkeypatch.setenv(DEBUG_VARIABLE, "1")
+    assert main(["weave", "--fast"]) == 1
+    assert "in fail" in capsys.readouterr().err
+    monkeypatch.setenv(DEBUG_VARIABLE, "0")
+    assert main(["weave", "--fast"]) == 1
+    assert capsys.readouterr().err == want + FAULT
+
+
+def test_debug_reaches_the_processes_that_a_command_starts(weave: Callable[..., None]) -> None:
+    seen = []
+    weave(lambda _: seen.append(os.environ.get(DEBUG_VARIABLE)) or 0)
+    assert main(["weave"]) == main(["weave", "--debug"]) == main(["weave"]) == 0
+    assert seen == [None, "1", None]
+
+
+def test_an_interrupt_ends_with_130(
+    weave: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    weave(interrupt)
+    assert main(["weave"]) == 130
+    assert capsys.readouterr().err == "\ninterrupted\n"
+    assert main(["weave", "--debug"]) == 130
+    assert "in interrupt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["data", "figures", "bench", "completion"])
+def test_wrong_arguments_are_told_in_two_lines(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([name, "--colour", "red"])
+    assert stopped.value.code == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"sparsewire {name}: error: ")
+    assert second == f"sparsewire {name} --help says more"
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--version"], ["identity", "--help"], ["bench", "--help"], ["completion", "zsh"]]
+)
+def test_a_reader_that_went_away_ends_it_quietly(words: list[str]) -> None:
+    """As `sparsewire … | head -0`."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "sparsewire_lab", *words]
+    with subprocess.Popen(command, stdout=write, stderr=subprocess.PIPE, text=True) as process:
+        os.close(write)
+        assert process.communicate(timeout=60) == (None, "")
+    # argparse does not mind when its help is not read.
+    assert process.returncode in ((0, 141) if words == ["bench", "--help"] else (141,))
+
+
+def test_it_runs_as_a_module_and_loads_nothing_that_it_does_not_need() -> None:
+    script = (
+        "import sys; sys.argv = ['sparsewire', '--version']\n"
+        "import atexit, runpy\n"
+        "late = ('matplotlib', 'pykeops', 'tyro', 'sparsewire_lab.cli.bench')\n"
+        "atexit.register(lambda: print([name for name in late if name in sys.modules]))\n"
+        "runpy.run_module('sparsewire', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"sparsewire {sparsewire.__version__}\n[]\n"
+
+
+def test_the_command_itself_needs_the_standard_library_only() -> None:
+    """The package around it may import torch; its overview and its refusals must not."""
+    folder = Path(cli.__file__).parent
+    script = (
+        "import sys, types\n"
+        "package = types.ModuleType('sparsewire')\n"
+        f"package.__path__ = [{str(folder)!r}]\n"
+        "sys.modules['sparsewire'] = package\n"
+        "from sparsewire_lab.cli.main import main\n"
+        "print(main(['--help']), main(['--version']), main(['identiy']))\n"
+        "tops = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(*sorted(tops & {'numpy', 'torch', 'tyro'}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-2:] == ["0 0 2", ""]

@@ -1,0 +1,126 @@
+"""`sparsewire data` from its arguments to its files."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from lab.tests.data.little import DIGESTS, FILES, PACKED, serving
+
+from sparsewire_lab.cli.data import main
+from sparsewire_lab.data import mnist
+
+
+def fill(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for name, data in PACKED.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def test_mnist_is_fetched_checked_and_reported(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving() as server:
+        monkeypatch.setattr(mnist, "MIRRORS", (server.url,))
+        assert main(["mnist"]) == 0
+        said = capsys.readouterr().out
+        for name, digest in DIGESTS.items():
+            assert f"{name}: {len(FILES[name]):,} bytes, SHA-256 {digest}" in said
+            assert f"at {cache / name}, from {server.url}{name}.gz" in said
+        assert "digits: 4 train, 2 validation, 3 test" in said
+        assert main(["mnist"]) == 0
+        assert len(server.asked) == 4
+    assert server.url not in capsys.readouterr().out
+    assert sorted(os.listdir(cache)) == sorted(FILES)
+
+
+def test_checked_copies_are_left_where_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = fill(tmp_path / "in"), tmp_path / "out"
+    assert main(["mnist", "--folder", str(source), "--out", str(out)]) == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == FILES
+    assert f"MNIST in {out}" in capsys.readouterr().out
+
+
+def test_what_fails_is_said_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["mnist"], ["show"]):
+        assert main(words) == 1
+        said = capsys.readouterr().err
+        assert said.startswith(f"sparsewire data {words[0]}: error: MNIST could not be loaded")
+        assert "npm is not on PATH" in said
+        assert "Traceback" not in said
+
+
+def test_an_interrupt_is_no_failure_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mnist, "collect", interrupt)
+    assert main(["mnist"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["fetch"], "invalid choice: 'fetch'"),
+        (["mnist", "--folder", "none"], "--folder must be a folder; none is none"),
+        (["show", "--canvas", "50"], "--canvas: invalid choice: 50"),
+        (["show", "--data", "cats"], "--data: invalid choice: 'cats'"),
+        (["show", "--out", "canvases"], "--out must end in one of .png, .pdf, .svg, .jpg; got"),
+        (["show", "--seed", "x"], "--seed: invalid int value: 'x'"),
+    ],
+)
+def test_bad_arguments_of_data_are_named(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["mnist", "--help"], ["show", "--help"]])
+def test_help_is_given(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 0
+    assert "usage: sparsewire data" in capsys.readouterr().out
+
+
+def test_without_words_help_is_given_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "examples:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("canvas", ["60", "400"])
+def test_a_sheet_is_drawn(
+    canvas: str, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    fill(cache)
+    out = tmp_path / "new" / "sheet.png"
+    assert main(["show", "--canvas", canvas, "--out", str(out)]) == 0
+    assert out.read_bytes().startswith(b"\x89PNG")
+    assert os.listdir(out.parent) == ["sheet.png"]
+    assert f"figure: {out}" in capsys.readouterr().out
+
+
+def test_a_sheet_of_the_digits_of_scikit_learn_needs_no_mnist(cache: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("sklearn")
+    assert main(["show", "--data", "digits"]) == 0
+    assert (tmp_path / "out" / "canvases.png").stat().st_size > 10_000
+    assert not cache.exists()
+
+
+def test_without_matplotlib_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "sparsewire_lab.data.sheet", None)
+    assert main(["show"]) == 1
+    assert "sparsewire[experiments]" in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""The digits of scikit-learn as if they were MNIST."""
+
+import sys
+
+import pytest
+import torch
+
+from sparsewire_lab.data import load_digits
+
+pytest.importorskip("sklearn")
+
+
+def test_splits_are_disjoint_and_as_large_as_promised() -> None:
+    train, validation = load_digits("train"), load_digits("validation")
+    test, both = load_digits("test"), load_digits("all-train")
+    assert [len(split.labels) for split in (train, validation, test)] == [1197, 300, 300]
+    assert torch.equal(torch.cat((train.images, validation.images)), both.images)
+    assert torch.equal(torch.cat((train.labels, validation.labels)), both.labels)
+    # No two of the 1,797 pictures are alike, so that a picture says which one it is.
+    seen = [{image.numpy().tobytes() for image in split.images} for split in (train, validation)]
+    seen.append({image.numpy().tobytes() for image in test.images})
+    assert len(set.union(*seen)) == 1797
+
+
+def test_splits_stay_what_they_are() -> None:
+    assert load_digits("train").labels[:8].tolist() == [2, 8, 2, 6, 6, 7, 1, 9]
+    assert load_digits("test").labels[-8:].tolist() == [8, 4, 5, 3, 3, 7, 7, 8]
+
+
+def test_pictures_look_like_those_of_mnist() -> None:
+    images, labels = load_digits("train")
+    assert images.shape == (1197, 28, 28)
+    assert images.dtype == torch.uint8
+    assert labels.dtype == torch.int64
+    assert labels.unique().tolist() == list(range(10))
+    assert images.max() == 255
+    assert not images[:, :4].any()
+    assert not images[:, :, -4:].any()
+    # A zero is a ring: dark in the middle, bright around it.
+    zero = images[labels == 0].float().mean(0)
+    assert zero[13:15, 13:15].mean() < 40
+    assert zero[13:15].amax() > 150
+    assert zero[6].amax() > 120
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_unknown_split_of_digits_is_named() -> None:
+    with pytest.raises(ValueError, match=r"split must be one of .*; got 'dev'"):
+        load_digits("dev")  # pyright: ignore[reportArgumentType]
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(RuntimeError, match=r"needs scikit-learn.*sparsewire\[experiments\]"):
+        load_digits("train")

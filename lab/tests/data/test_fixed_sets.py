@@ -1,0 +1,89 @@
+"""Sets of canvases that are always the same, and canvases on a GPU."""
+
+import pytest
+import torch
+from lab.tests.data.scenes import Watch, some_digits
+
+from sparsewire_lab.data import (
+    CANVAS_60,
+    CANVAS_100,
+    CANVAS_400,
+    Canvas,
+    clutter,
+    draw_batch,
+    fixed_set,
+)
+
+
+def test_a_fixed_set_of_all_digits_is_in_order_and_repeatable() -> None:
+    digits = some_digits(20)
+    before = torch.get_rng_state()
+    images, labels = fixed_set(digits, CANVAS_60, 20, seed=3)
+    assert images.dtype == torch.uint8
+    assert torch.equal(labels, digits.labels)
+    assert torch.equal(images, fixed_set(digits, CANVAS_60, 20, seed=3)[0])
+    assert not torch.equal(images, fixed_set(digits, CANVAS_60, 20, seed=4)[0])
+    assert torch.equal(torch.get_rng_state(), before)
+    generator = torch.Generator().manual_seed(3)
+    scene = clutter(digits, torch.arange(20), CANVAS_60, generator)
+    assert torch.equal(images.float() / 255, scene.images)
+
+
+def test_a_fixed_set_is_made_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparsewire_lab.data.canvases._CHUNK_PIXELS", 3 * 60**2 + 1)
+    digits = some_digits(20)
+    with Watch() as watch:
+        images, _ = fixed_set(digits, CANVAS_60, 20, seed=3)
+    generator = torch.Generator().manual_seed(3)
+    chunks = [
+        clutter(digits, which, CANVAS_60, generator).images for which in torch.arange(20).split(3)
+    ]
+    assert torch.equal(images.float() / 255, torch.cat(chunks))
+    assert watch.largest == images.numel()
+
+
+@pytest.mark.parametrize("count", [5, 13, 14])
+def test_other_fixed_sets_are_shuffled_passes(count: int) -> None:
+    digits = some_digits(7)._replace(labels=torch.arange(7))
+    images, labels = fixed_set(digits, Canvas(28, 0, 8), count, seed=0)
+    assert torch.equal(images[:, 0], digits.images[labels])
+    times = torch.bincount(labels, minlength=7)
+    assert times.max() - times.min() <= 1
+    assert len(labels) == count
+    assert labels[:5].tolist() != [0, 1, 2, 3, 4]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_captured_batch_is_new_at_each_replay() -> None:
+    digits = some_digits(50).to("cuda")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        draw_batch(digits, 16)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        scene, labels = draw_batch(digits, 16)
+    seen = []
+    for _ in range(3):
+        graph.replay()
+        seen.append((scene.images.cpu(), scene.corners.cpu(), labels.cpu()))
+    assert not torch.equal(seen[0][0], seen[1][0])
+    assert not torch.equal(seen[1][1], seen[2][1])
+    for images, corners, _ in seen:
+        assert corners.min() >= 0
+        assert corners.max() <= 72
+        assert images.max() == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_canvases_on_a_gpu_are_made_without_waiting_and_repeatable() -> None:
+    digits = some_digits(50).to("cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        draw_batch(digits, 16, CANVAS_400)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    first, second = (fixed_set(digits, CANVAS_100, 200, seed=1) for _ in range(2))
+    assert torch.equal(first[0], second[0])
+    assert torch.equal(first[1], second[1])

@@ -1,0 +1,182 @@
+"""Mirrors that hang up, lie, cannot continue, or are not there."""
+
+import gzip
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab.tests.data.little import FILES, PACKED, TEST_IMAGES, TEST_LABELS, Server, serving
+
+from sparsewire_lab.data import fetch, load_mnist, mnist
+from sparsewire_lab.files import DiskError
+
+NAME = f"{TEST_IMAGES}.gz"
+WHOLE = PACKED[NAME]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A mirror, the only one."""
+    with serving() as server:
+        monkeypatch.setattr(mnist, "MIRRORS", (server.url,))
+        yield server
+
+
+def leave_part(cache: Path, data: bytes) -> None:
+    cache.mkdir(parents=True)
+    (cache / f"{NAME}.part").write_bytes(data)
+
+
+def loads(cache: Path) -> None:
+    """See that the test digits come, and that they and nothing else are in the cache."""
+    digits = load_mnist("test")
+    assert digits.images.numpy().tobytes() == FILES[TEST_IMAGES][16:]
+    assert sorted(os.listdir(cache)) == [TEST_IMAGES, TEST_LABELS]
+
+
+def test_files_are_brought_once(server: Server, cache: Path) -> None:
+    loads(cache)
+    assert server.asked == [(NAME, None), (f"{TEST_LABELS}.gz", None)]
+    loads(cache)
+    assert len(server.asked) == 2
+
+
+def test_an_earlier_try_is_continued(server: Server, cache: Path) -> None:
+    leave_part(cache, WHOLE[:1000])
+    loads(cache)
+    assert server.asked[0] == (NAME, "bytes=1000-")
+    assert len(server.asked) == 2
+
+
+def test_a_connection_that_breaks_off_is_continued(server: Server, cache: Path) -> None:
+    server.cuts = [700, 300]
+    loads(cache)
+    assert [wanted for _, wanted in server.asked] == [None, "bytes=700-", "bytes=1000-", None]
+
+
+def test_a_server_that_cannot_continue_begins_again(server: Server, cache: Path) -> None:
+    server.ranges = False
+    leave_part(cache, WHOLE[:1000])
+    loads(cache)
+    assert len(server.asked) == 2
+
+
+def test_a_part_that_was_whole_already_is_used(server: Server, cache: Path) -> None:
+    leave_part(cache, WHOLE)
+    loads(cache)
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("part", [WHOLE + b"more", b"x" * 1000, b"x" * len(WHOLE)])
+def test_a_part_of_something_else_is_forgotten(part: bytes, server: Server, cache: Path) -> None:
+    leave_part(cache, part)
+    loads(cache)
+    assert server.asked[1] == (NAME, None)
+
+
+def test_what_came_before_it_broke_off_is_kept_for_the_next_time(
+    server: Server, cache: Path
+) -> None:
+    server.cuts = [500, 0]
+    with pytest.raises(RuntimeError, match=f"broke off after 500 of {len(WHOLE):,} bytes"):
+        load_mnist("test")
+    assert os.listdir(cache) == [f"{NAME}.part"]
+    loads(cache)
+
+
+def test_a_server_that_always_hangs_up_is_left(server: Server) -> None:
+    server.cuts = [10] * 20
+    with pytest.raises(RuntimeError, match="broke off 4 times"):
+        load_mnist("test")
+    assert len(server.asked) == 4
+
+
+def test_a_server_that_stalls_is_left(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "TIMEOUT", 0.1)
+    server.stall = True
+    with pytest.raises(RuntimeError, match="broke off: timed out"):
+        load_mnist("test")
+    assert not (cache / TEST_IMAGES).exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (
+            gzip.compress(b"soup", mtime=0),
+            f"{TEST_IMAGES} must have the SHA-256 .*; it has [0-9a-f]{{64}}",
+        ),
+        (WHOLE[:-9], "not a whole gzip file"),
+        (b"<html>", "not a whole gzip file"),
+    ],
+)
+def test_a_wrong_file_is_refused_and_not_kept(
+    data: bytes, complaint: str, server: Server, cache: Path
+) -> None:
+    server.files[NAME] = data
+    with pytest.raises(RuntimeError, match=complaint):
+        load_mnist("test")
+    assert os.listdir(cache) == []
+    assert len(server.asked) == 1
+
+
+def test_a_file_that_goes_on_and_on_is_cut(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "MOST_BYTES", 100)
+    with pytest.raises(RuntimeError, match="must have at most 100 bytes; it has more"):
+        load_mnist("test")
+    assert os.listdir(cache) == []
+
+
+def test_the_next_mirror_is_asked_for_what_is_missing(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving({NAME: WHOLE}) as first:
+        monkeypatch.setattr(mnist, "MIRRORS", ("http://127.0.0.1:9/", first.url, server.url))
+        loads(cache)
+        assert [name for name, _ in first.asked] == [NAME, f"{TEST_LABELS}.gz"]
+    assert server.asked == [(f"{TEST_LABELS}.gz", None)]
+
+
+def test_a_missing_file_is_named_with_its_status(server: Server) -> None:
+    server.files.clear()
+    with pytest.raises(RuntimeError, match=f"{NAME}: HTTP status 404 Not Found"):
+        load_mnist("test")
+
+
+def test_a_wrong_file_in_the_cache_is_replaced(server: Server, cache: Path) -> None:
+    cache.mkdir(parents=True)
+    (cache / TEST_IMAGES).write_bytes(b"half of it")
+    loads(cache)
+
+
+def test_a_given_folder_is_filled(server: Server, cache: Path, tmp_path: Path) -> None:
+    load_mnist("test", tmp_path / "mine")
+    assert sorted(os.listdir(tmp_path / "mine")) == [TEST_IMAGES, TEST_LABELS]
+    assert not cache.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DiskError, match="mnist could not be made: Not a directory"):
+        load_mnist("test", tmp_path / "file" / "mnist")
+
+
+def test_several_at_once_bring_files_once(server: Server, cache: Path) -> None:
+    counts: list[int] = []
+
+    def load() -> None:
+        counts.append(len(load_mnist("test").labels))
+
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == [3] * 4
+    assert len(server.asked) == 2

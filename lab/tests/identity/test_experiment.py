@@ -1,0 +1,500 @@
+"""The identity experiment: its defaults, what it plants, how it is judged."""
+
+import dataclasses
+import math
+import re
+from typing import Any, get_args
+
+import pytest
+import torch
+from tests.nn.dense import matrix_of, tuples_of
+from torch import Tensor
+
+from sparsewire import SparseLayer
+from sparsewire_lab.identity import experiment as identity
+from sparsewire_lab.identity.experiment import Identity, IdentityTrial, Method, Target
+from sparsewire_lab.identity.reinforce import ReinforceLayer
+
+CPU = torch.device("cpu")
+METHODS: tuple[Method, ...] = get_args(Method)
+TARGETS: tuple[Target, ...] = get_args(Target)
+PAPER_SIZES = (8, 16, 32, 64)
+
+
+def build(seed: int = 0, **options: Any) -> IdentityTrial:
+    return Identity(**{"size": 8, "device": "cpu", **options}).resolved().build(seed, CPU)
+
+
+def everything(x: Tensor) -> Tensor:
+    return x
+
+
+def planted(args: Identity, seed: int) -> Tensor:
+    rows, cols = args.places(seed)
+    return torch.zeros(args.size, args.size).index_put((rows, cols), torch.tensor(1.0))
+
+
+# Defaults.
+
+
+@pytest.mark.parametrize(
+    ("size", "samples", "steps", "lr"),
+    [
+        (8, (1, 2), 10_000, 0.005),
+        (16, (2, 2), 20_000, 0.005),
+        (32, (2, 8), 40_000, 0.005),
+        (64, (2, 10), 60_000, 0.001),
+    ],
+)
+def test_the_defaults_are_those_of_the_paper(size, samples, steps, lr):
+    args = Identity(size=size).resolved()
+    assert (args.local_samples, args.global_samples) == samples
+    assert (args.steps, args.lr, args.batch) == (steps, lr, 64)
+    assert args.region == math.log2(size)
+    assert (args.tuples, args.values, args.wirings) == (size, "fixed", 1)
+    layer = args.build(0, CPU).layer
+    assert (layer.local_samples, layer.global_samples, layer.region) == (*samples, args.region)
+    assert layer._spans("region", layer.region, (size, size)) == (int(math.log2(size)),) * 2
+
+
+@pytest.mark.parametrize("size", PAPER_SIZES)
+def test_the_baseline_has_the_rates_of_the_paper_and_a_draw_for_each_instance(size):
+    args = Identity(size=size, method="reinforce", batch=32).resolved()
+    assert (args.steps, args.wirings) == (60_000, 32)
+    assert args.lr == (0.001 if size == 64 else 0.005)
+    assert (args.local_samples, args.global_samples) == (0, 0)
+
+
+@pytest.mark.parametrize("size", [*PAPER_SIZES, 1024])
+def test_rewiring_takes_fewer_steps_and_learns_values_from_one(size):
+    args = Identity(size=size, method="rewire").resolved()
+    assert (args.steps, args.lr, args.values) == (6_000, 0.005, "ones")
+
+
+def test_samples_grow_with_the_logarithm_of_the_size():
+    """Fewer than 2 log₂ n for each tuple; the paper's own numbers reach it at 32 and 64."""
+    near_halves = (round(2 ** (bits + 0.5)) + more for bits in range(3, 16) for more in (-1, 0, 1))
+    sizes = {*range(8, 200), *(2**bits for bits in range(3, 17)), *near_halves, 50_000, 65_535}
+    for size in sorted(sizes):
+        args = Identity(size=size).resolved()
+        assert args.local_samples is not None
+        assert args.global_samples is not None
+        samples = args.local_samples + args.global_samples
+        most = 2 * math.log2(size)
+        assert samples <= most if size in PAPER_SIZES else samples < most, size
+        assert samples > most - 2 or size in PAPER_SIZES, size
+        assert args.local_samples >= 1
+        assert args.region == round(math.log2(size))
+
+
+def test_every_size_from_two_can_be_built():
+    for size in range(2, 8):
+        args = Identity(size=size, device="cpu").resolved()
+        args.check()
+        loss = args.build(0, CPU)
+        assert loss.loss(loss.model, 4, everything).isfinite()
+
+
+def test_global_samples_make_up_for_the_local_ones_that_were_given():
+    """As the help of global_samples says: 2 log₂ n − 1 − a_l."""
+    assert Identity(size=128, local_samples=4).resolved().global_samples == 2 * 7 - 1 - 4
+
+
+def test_what_is_given_stays():
+    given = {
+        "steps": 7, "lr": 0.5, "values": "normal", "tuples": 5, "local_samples": 0,
+        "global_samples": 3, "region": 2, "wirings": 4, "evaluate_every": 3,
+    }  # fmt: skip
+    args = Identity(size=32, **given)  # pyright: ignore[reportArgumentType]
+    assert {name: getattr(args.resolved(), name) for name in given} == given
+
+
+def test_resolving_again_changes_nothing():
+    for method in METHODS:
+        args = Identity(size=128, method=method).resolved()
+        assert args.resolved() == args
+
+
+def test_a_sweep_tries_nine_rates():
+    args = Identity(size=8, method="reinforce", sweep=True)
+    rates = [0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001, 0.00005, 0.00001]
+    assert [setting.lr for setting in args.settings()] == rates
+    assert [dataclasses.replace(setting, lr=None) for setting in args.settings()] == [args] * 9
+    assert [setting.resolved().lr for setting in args.settings()] == rates
+    assert Identity(size=8).settings() == [Identity(size=8)]
+
+
+def test_a_swept_setting_is_the_same_run_as_one_with_its_rate():
+    swept = Identity(size=8, sweep=True).settings()[2].resolved()
+    alone = Identity(size=8, lr=0.01, keep_wiring=False).resolved()
+    assert swept.key() == alone.key()
+    assert swept.key() != Identity(size=8, lr=0.05).resolved().key()
+
+
+@pytest.mark.parametrize(
+    ("options", "label"),
+    [
+        ({}, "sparse identity 16"),
+        ({"method": "rewire", "target": "permutation", "size": 32}, "rewire permutation 32"),
+        ({"method": "reinforce", "values": "normal"}, "reinforce identity 16, values from N(0, 1)"),
+        ({"values": "ones"}, "sparse identity 16, values from 1"),
+        ({"target": "band", "values": "fixed"}, "sparse band 16"),
+    ],
+)
+def test_labels(options, label):
+    args = Identity(**options)
+    assert args.label() == label
+    assert args.resolved().label() == label
+
+
+# What is refused.
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"size": 1}, "size must be at least 2; got 1"),
+    ({"band": -1, "target": "band"}, "band must be at least 0; got -1"),
+    ({"band": 8, "target": "band", "size": 8}, "band must be below the size, 8; got 8"),
+    ({"band": 2}, "band has a meaning with target band only; got sparse, identity"),
+    ({"rewire_every": 0, "method": "rewire"}, "rewire_every must be at least 1; got 0"),
+    ({"rewire_every": 50}, "rewire_every has a meaning with method rewire only; got sparse"),
+    ({"tuples": 0}, "tuples must be at least 1; got 0"),
+    ({"region": 0}, "region must be at least 1; got 0"),
+    ({"region": 17}, "region must be at most the size, 16; got 17"),
+    ({"wirings": 0}, "wirings must be at least 1; got 0"),
+    (
+        {"local_samples": 1, "method": "reinforce"},
+        "local_samples has a meaning with method sparse or rewire only; got reinforce",
+    ),
+    (
+        {"global_samples": 1, "method": "reinforce"},
+        "global_samples has a meaning with method sparse or rewire only; got reinforce",
+    ),
+    (
+        {"region": 1, "method": "reinforce"},
+        "region has a meaning with method sparse or rewire only; got reinforce",
+    ),
+    ({"sweep": True, "lr": 0.1}, "sweep tries nine learning rates and lr sets one"),
+    (
+        {"wirings": 3, "method": "reinforce"},
+        "wirings must divide 64, instances in a pass; got 3",
+    ),
+    (
+        {"wirings": 5, "accumulate": 4, "method": "reinforce"},
+        "wirings must divide 16, instances in a pass; got 5",
+    ),
+    ({"lr": 0.0}, "lr must be above 0; got 0.0"),
+    ({"steps": 0}, "steps must be at least 1; got 0"),
+    ({"batch": 0}, "batch must be at least 1; got 0"),
+    ({"seeds": (1, 1)}, "seeds must be different whole numbers, at least one; got (1, 1)"),
+]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("options", "message"), REFUSED, ids=[r[1] for r in REFUSED])
+def test_arguments_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Identity(**options).check()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"local_samples": -1}, "local_samples"),
+        ({"global_samples": -1}, "global_samples"),
+        ({"method": "rewire", "local_samples": 0, "global_samples": 0}, "samples"),
+    ],
+)
+def test_samples_that_cannot_be_are_refused(options, name):
+    with pytest.raises(ValueError, match=name):
+        Identity(**options).check()
+
+
+def test_wirings_must_divide_the_share_of_each_process(monkeypatch):
+    """96 instances in two processes are 48 each, which 32 draws cannot share."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="wirings"):
+        Identity(method="reinforce", batch=96, wirings=32).check()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_plain_settings_are_accepted(method, target):
+    for size in (2, 8, 100):
+        Identity(size=size, method=method, target=target).check()
+    Identity(method="rewire", rewire_every=50, target="band", band=3, region=16).check()
+    Identity(method="reinforce", wirings=8, accumulate=2, sweep=True).check()
+
+
+# What is planted.
+
+
+def test_the_identity_is_planted():
+    assert torch.equal(planted(Identity(size=5), 3), torch.eye(5))
+
+
+def test_a_permutation_that_depends_on_the_seed_is_planted():
+    args = Identity(size=16, target="permutation")
+    matrices = [planted(args, seed) for seed in range(4)]
+    for matrix in matrices:
+        assert torch.equal(matrix @ matrix.T, torch.eye(16))
+        assert set(matrix.unique().tolist()) == {0.0, 1.0}
+    assert len({tuple(m.argmax(1).tolist()) for m in matrices}) == 4
+    assert torch.equal(planted(args, 0), matrices[0])
+
+
+@pytest.mark.parametrize("band", [0, 1, 3, 6])
+def test_a_band_is_planted(band):
+    args = Identity(size=7, target="band", band=band)
+    distance = (torch.arange(7).unsqueeze(1) - torch.arange(7)).abs()
+    assert torch.equal(planted(args, 0), (distance <= band).float())
+    assert len(args.places(0)[0]) == (distance <= band).sum() == args.resolved().tuples
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_answers_are_products_with_the_planted_matrix(target, seed):
+    trial = build(seed, target=target, size=9)
+    x = torch.randn(6, 9)
+    torch.testing.assert_close(trial.answer(x), x @ planted(trial.args, seed).T)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_layer_with_the_planted_matrix_has_no_error(target):
+    trial = build(target=target, size=6)
+    put(trial, torch.stack(trial.args.places(0), dim=-1))
+    metrics = trial.evaluate()
+    assert metrics["error"] < 1e-12
+    assert metrics["found"] == 1.0
+
+
+@torch.no_grad()
+def put(trial: IdentityTrial, places: Tensor) -> None:
+    layer, n = trial.layer, trial.args.size
+    raw = layer.layout.unbound(places, layer._fit((n,)), layer.edge)
+    tuples_of(layer).raw_means.copy_(raw)
+
+
+# What is built.
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_step_of_every_kind(method, target):
+    trial = build(method=method, target=target)
+    before = [p.detach().clone() for p in trial.model.parameters()]
+    loss = trial.loss(trial.model, 16, everything)
+    assert loss.shape == ()
+    assert loss.isfinite()
+    trial.optimizer.zero_grad()
+    loss.backward()
+    trial.optimizer.step()
+    trial.after_step()
+    for was, now in zip(before, trial.model.parameters(), strict=True):
+        assert now.isfinite().all()
+        assert not torch.equal(was, now)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_loss_is_the_error_of_the_share_of_the_batch(method):
+    trial = build(method=method)
+    torch.manual_seed(1)
+    got = trial.loss(trial.model, 16, lambda x: x[4:8])
+    torch.manual_seed(1)
+    x = torch.randn(16, 8)[4:8]
+    output: Any = trial.model(x)
+    y = output[0].flatten(0, 1) if method == "reinforce" else output
+    torch.testing.assert_close(got, (y - x).square().mean())
+
+
+@pytest.mark.parametrize(
+    ("values", "learned", "first"),
+    [("fixed", False, {1.0}), ("ones", True, {1.0}), ("normal", True, None)],
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_values_decide_what_is_learned(method, values, learned, first):
+    trial = build(method=method, values=values)
+    source = tuples_of(trial.layer)
+    names = {name for name, _ in source.named_parameters()}
+    assert names == {"raw_means", "raw_variances"} | ({"values"} if learned else set())
+    start = set(source.values.tolist())
+    assert start == first if first else len(start) == 8
+
+
+def test_methods_decide_what_is_built():
+    assert isinstance(build(method="sparse").model, SparseLayer)
+    assert isinstance(build(method="reinforce").model, ReinforceLayer)
+    trial = build(method="rewire", rewire_every=7)
+    assert isinstance(trial.model, SparseLayer)
+    assert trial.rewire is not None
+    assert trial.rewire.every == 7
+    assert trial.extras == {"rewire": trial.rewire}
+    for method in ("sparse", "reinforce"):
+        assert build(method=method).rewire is None
+        assert build(method=method).extras == {}
+
+
+def test_all_methods_start_from_the_same_tuples():
+    starts = [build(method=method, values="ones", seed=3).layer.state_dict() for method in METHODS]
+    for state in starts[1:]:
+        for name, tensor in starts[0].items():
+            assert torch.equal(tensor, state[name]), name
+
+
+def test_rewiring_follows_every_so_many_steps():
+    trial = build(method="rewire", rewire_every=2)
+    assert trial.rewire is not None
+    for _ in range(5):
+        trial.after_step()
+    assert trial.rewire.steps == 5
+    assert trial.rewire.ages.tolist() == [2] * 8
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("values", ["fixed", "normal"])
+@pytest.mark.parametrize("size", [8, 128])
+def test_every_parameter_is_in_one_group(method, values, size):
+    trial = build(method=method, values=values, size=size, lr=0.02)
+    grouped = [p for group in trial.optimizer.param_groups for p in group["params"]]
+    assert len({id(p) for p in grouped}) == len(grouped)
+    assert {id(p) for p in grouped} == {id(p) for p in trial.model.parameters()}
+    rates = {id(p): g["lr"] for g in trial.optimizer.param_groups for p in g["params"]}
+    slow = 0.02 * 32 / 128 if method == "rewire" and size == 128 else 0.02
+    source = tuples_of(trial.layer)
+    assert rates.pop(id(source.raw_means)) == pytest.approx(slow)
+    assert set(rates.values()) == {0.02}
+
+
+# How it is judged.
+
+
+def all_vectors(seed: int, size: int) -> Tensor:
+    """The 10,000 vectors that every evaluation draws."""
+    generator = torch.Generator().manual_seed(10**6 + seed)
+    return torch.randn(10_000, size, generator=generator)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_error_is_that_of_the_rounded_matrix(method, target):
+    trial = build(2, method=method, target=target, values="normal")
+    x = all_vectors(2, 8)
+    wrong = matrix_of(trial.layer, mode="rounded") - planted(trial.args, 2)
+    metrics = trial.evaluate()
+    assert metrics["error"] == pytest.approx((x @ wrong.T).square().mean().item(), rel=1e-5)
+    expected = (wrong.square().sum() / 8).item()  # the same for ever more vectors
+    assert metrics["error"] == pytest.approx(expected, rel=0.1)
+    assert metrics.keys() == {"error", "found"} | (
+        {"expected_error"} if target == "band" else set()
+    )
+
+
+def test_the_error_of_the_expectation_is_told_for_a_band():
+    trial = build(target="band", values="ones")
+    x = all_vectors(0, 8)
+    wrong = matrix_of(trial.layer, mode="expected") - planted(trial.args, 0)
+    got = trial.evaluate()["expected_error"]
+    assert got == pytest.approx((x @ wrong.T).square().mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_found_is_the_share_of_ones_that_a_tuple_rounds_to(target):
+    trial = build(1, target=target, size=6)
+    places = torch.stack(trial.args.places(1), dim=-1)
+    for right in (0, 2, len(places)):
+        moved = places.clone()
+        moved[right:] = places[:1] if right else torch.tensor([0, 5])
+        in_target = {tuple(p) for p in moved.tolist()} & {tuple(p) for p in places.tolist()}
+        put(trial, moved)
+        assert trial.evaluate()["found"] == pytest.approx(len(in_target) / len(places))
+
+
+def test_more_tuples_than_ones_find_no_more_than_all():
+    trial = build(size=4, tuples=9)
+    every = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+    put(trial, every)
+    assert trial.evaluate()["found"] == pytest.approx(3 / 4)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_judging_neither_reads_nor_moves_the_randomness_of_training(method):
+    trial = build(method=method)
+    results = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        results.append((trial.evaluate(), trial.snapshot(40)))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert results[0][0] == results[1][0]
+    for name, tensor in results[0][1].items():
+        assert torch.equal(tensor, results[1][1][name]), name
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_judging_changes_nothing(method):
+    trial = build(method=method)
+    states = {name: t.clone() for name, t in trial.model.state_dict().items()}
+    trial.evaluate()
+    trial.snapshot(0)
+    for name, tensor in trial.model.state_dict().items():
+        assert torch.equal(tensor, states[name]), name
+    assert trial.model.training
+    if trial.rewire is not None:
+        assert (trial.rewire.gradients == -1).all()
+
+
+@pytest.mark.parametrize("at_once", [1000, 3000, 10_000, 20_000])
+def test_an_evaluation_in_parts_is_the_same(monkeypatch, at_once):
+    whole = build().evaluate()
+    monkeypatch.setattr(identity, "_EVALUATION_ELEMENTS", 8 * at_once)
+    trial, sizes = build(), []
+    answer = trial.answer
+    monkeypatch.setattr(trial, "answer", lambda x: (sizes.append(len(x)), answer(x))[1])
+    got = trial.evaluate()
+    assert sum(sizes) == 10_000
+    assert max(sizes) == min(at_once, 10_000)
+    assert got["found"] == whole["found"]
+    assert got["error"] == pytest.approx(whole["error"], rel=1e-6)
+
+
+def test_large_vectors_are_evaluated_at_least_one_by_one(monkeypatch):
+    monkeypatch.setattr(identity, "_EVALUATION_ELEMENTS", 3)
+    monkeypatch.setattr(identity, "VECTORS", 5)
+    assert math.isfinite(build().evaluate()["error"])
+
+
+# What is kept for figures.
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("tuples", [8, 5])
+def test_snapshots_hold_the_tuples_and_a_draw(method, tuples):
+    trial = build(method=method, tuples=tuples, values="normal")
+    frame = trial.snapshot(10)
+    samples = 4 + trial.layer.local_samples + trial.layer.global_samples
+    shapes = {name: tuple(tensor.shape) for name, tensor in frame.items()}
+    assert shapes == {
+        "means": (tuples, 2),
+        "variances": (tuples, 2),
+        "values": (tuples,),
+        "indices": (tuples * samples, 2),
+    }
+    for name, tensor in trial.layer.wiring()._asdict().items():
+        assert torch.equal(frame[name], tensor)
+    assert frame["indices"].dtype == torch.int32
+    assert frame["indices"].min() >= 0
+    assert frame["indices"].max() < 8
+
+
+def test_snapshots_draw_anew_at_every_step():
+    trial = build()
+    assert torch.equal(trial.snapshot(10)["indices"], trial.snapshot(10)["indices"])
+    assert not torch.equal(trial.snapshot(10)["indices"], trial.snapshot(20)["indices"])
+    other = build(1)
+    assert not torch.equal(other.snapshot(10)["indices"], trial.snapshot(10)["indices"])
+
+
+def test_snapshots_are_left_out_where_nobody_could_see_them():
+    assert build(keep_wiring=False).snapshot(0) == {}
+    assert build(size=65).snapshot(0) == {}
+    assert build(size=64).snapshot(0) != {}
+    assert build(size=9).constants()["shape"].tolist() == [9, 9]

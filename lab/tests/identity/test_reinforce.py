@@ -1,0 +1,253 @@
+"""The REINFORCE baseline: its draws, their log-probabilities, and the gradient it estimates."""
+
+import dataclasses
+import itertools
+import math
+import re
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from tests.helpers import seeded
+from torch import Tensor
+from torch.distributions import Normal
+
+from sparsewire.ops import rounded
+from sparsewire_lab.identity.experiment import Identity, IdentityTrial
+from sparsewire_lab.identity.reinforce import ReinforceLayer
+
+CPU = torch.device("cpu")
+
+
+def make(
+    in_shape: tuple[int, ...] = (5,),
+    out_shape: tuple[int, ...] = (4,),
+    tuples: int = 3,
+    **options: Any,
+) -> ReinforceLayer:
+    return ReinforceLayer(in_shape, out_shape, tuples, seed=0, **options).double()
+
+
+def drawn_by_hand(layer: ReinforceLayer, draws: int, seed: int) -> tuple[Tensor, Normal]:
+    """The continuous tuples that a pass draws after this seed, and their law."""
+    means, variances, _ = layer.sparse.wiring()
+    torch.manual_seed(seed)
+    noise = torch.randn(draws, *means.shape, dtype=means.dtype)
+    law = Normal(means, variances.sqrt())
+    return (means + variances.sqrt() * noise).detach(), law
+
+
+def matrices(layer: ReinforceLayer, drawn: Tensor, space: tuple[int, ...]) -> Tensor:
+    """The matrix of each draw: the tuples' values at the rounded places, added where they meet."""
+    outs = len(layer.sparse.out_shape)
+    dense = []
+    for places in rounded(drawn, space).tolist():
+        one: Any = torch.zeros(space, dtype=drawn.dtype)
+        for place, value in zip(places, layer.sparse.wiring().values, strict=True):
+            only = torch.zeros(space, dtype=drawn.dtype)
+            only[tuple(place)] = 1.0
+            one = one + only * value
+        dense.append(one.reshape(math.prod(space[:outs]), math.prod(space[outs:])))
+    return torch.stack(dense)
+
+
+@pytest.mark.parametrize("wirings", [1, 2, 6])
+@pytest.mark.parametrize(("in_shape", "out_shape"), [((5,), (4,)), ((2, 3), (4,)), ((3,), (2, 2))])
+def test_a_pass_multiplies_by_rounded_draws(wirings, in_shape, out_shape):
+    layer = make(in_shape, out_shape, wirings=wirings)
+    x = torch.randn(6, *in_shape, dtype=torch.float64)
+    drawn, law = drawn_by_hand(layer, wirings, seed=7)
+    torch.manual_seed(7)
+    y, log_probability = layer(x)
+    assert y.shape == (wirings, 6 // wirings, *out_shape)
+    assert log_probability.shape == (wirings,)
+    dense = matrices(layer, drawn, (*out_shape, *in_shape))
+    want = x.view(wirings, 6 // wirings, -1) @ dense.mT
+    torch.testing.assert_close(y.flatten(2), want)
+    torch.testing.assert_close(log_probability, law.log_prob(drawn).sum((-2, -1)))
+
+
+def test_draws_follow_the_normal_law():
+    """Kolmogorov–Smirnov on 4,000 draws of the place, by their log-probability alone."""
+    layer = make(tuples=1, wirings=4000)
+    _, log_probability = layer(torch.randn(4000, 5, dtype=torch.float64))
+    variances = layer.sparse.wiring().variances.detach()
+    constant = -0.5 * (2 * math.log(2 * math.pi) + variances.log().sum())
+    squares = -2 * (log_probability.detach() - constant)
+    assert stats.kstest(squares.numpy(), stats.chi2(df=2).cdf).pvalue > 0.001
+
+
+def test_draws_outside_are_moved_to_the_border():
+    layer = make(tuples=2, wirings=64)
+    with torch.no_grad():
+        layer.sparse.source.raw_variances.fill_(100.0)
+    y, log_probability = layer(torch.ones(64, 5, dtype=torch.float64))
+    total = layer.sparse.wiring().values.sum().expand(64)
+    torch.testing.assert_close(y.sum((1, 2)), total)
+    assert log_probability.isfinite().all()
+
+
+def test_every_pass_draws_anew():
+    layer = make()
+    x = torch.randn(6, 5, dtype=torch.float64)
+    assert layer(x)[1].item() != layer(x)[1].item()
+
+
+@pytest.mark.parametrize(
+    ("wirings", "batch", "draws"), [(8, 3, 3), (3, 3, 3), (2, 8, 2), (8, 1, 1)]
+)
+def test_there_are_as_many_draws_as_wirings_or_instances(wirings, batch, draws):
+    y, log_probability = make(wirings=wirings)(torch.randn(batch, 5, dtype=torch.float64))
+    assert y.shape == (draws, batch // draws, 4)
+    assert log_probability.shape == (draws,)
+
+
+@pytest.mark.parametrize("name", ["raw_means", "raw_variances"])
+def test_gradients_of_the_log_probability_are_those_of_the_normal_law(name):
+    layer = make(wirings=4)
+    parameter = getattr(layer.sparse.source, name)
+    drawn, law = drawn_by_hand(layer, 4, seed=3)
+    torch.manual_seed(3)
+    _, log_probability = layer(torch.randn(4, 5, dtype=torch.float64, generator=seeded(0)))
+    for number in range(4):
+        want = law.log_prob(drawn[number]).sum()
+        (want,) = torch.autograd.grad(want, parameter, retain_graph=True)
+        (got,) = torch.autograd.grad(log_probability[number], parameter, retain_graph=True)
+        assert want.count_nonzero() == want.numel()
+        torch.testing.assert_close(got, want)
+
+
+def test_gradients_of_values_are_exact_and_places_have_none():
+    layer = make(wirings=2)
+    x, weight = torch.randn(6, 5, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
+    drawn, _ = drawn_by_hand(layer, 2, seed=5)
+    torch.manual_seed(5)
+    source = layer.sparse.source
+    parameters = [source.values, source.raw_means, source.raw_variances]
+    got = torch.autograd.grad((layer(x)[0] * weight).sum(), parameters, allow_unused=True)
+    want = matrices(layer, drawn, (4, 5))
+    (want,) = torch.autograd.grad((x.view(2, 3, 5) @ want.mT * weight).sum(), source.values)
+    torch.testing.assert_close(got[0], want)
+    assert got[1:] == (None, None)
+
+
+def test_values_may_stay_as_they_are():
+    names = [name for name, _ in make(values=1.0, learn_values=False).named_parameters()]
+    assert names == ["sparse.source.raw_means", "sparse.source.raw_variances"]
+    assert make(values=0.5).sparse.wiring().values.tolist() == [0.5] * 3
+
+
+def test_the_same_seed_makes_the_same_layer():
+    one, same = make(), make()
+    other = ReinforceLayer((5,), (4,), 3, seed=1).double()
+    for mine, equal, different in zip(
+        one.parameters(), same.parameters(), other.parameters(), strict=True
+    ):
+        assert torch.equal(mine, equal)
+        assert not torch.equal(mine, different)
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="wirings must be at least 1; got 0"):
+        make(wirings=0)
+    with pytest.raises(ValueError, match="tuples must be at least 1; got 0"):
+        make(tuples=0)
+    with pytest.raises(ValueError, match=re.escape("x must hold a multiple of 4 instances; got 6")):
+        make(wirings=4)(torch.randn(6, 5, dtype=torch.float64))
+
+
+def test_an_empty_batch_gives_an_empty_output():
+    y, _ = make(wirings=4)(torch.zeros(0, 5, dtype=torch.float64))
+    assert y.numel() == 0
+
+
+# The gradient that the experiment trains it with.
+
+
+def trial(size: int, **options: Any) -> IdentityTrial:
+    args = Identity(size=size, method="reinforce", device="cpu", **options).resolved()
+    made = args.build(0, CPU)
+    made.model.double()
+    return made
+
+
+def loss_of(one: IdentityTrial, batch: int) -> Tensor:
+    return one.loss(one.model, batch, lambda x: x.double())
+
+
+@pytest.mark.parametrize("target", ["identity", "permutation", "band"])
+@pytest.mark.parametrize("wirings", [1, 4, 8])
+def test_the_loss_has_the_gradient_of_reinforce(target, wirings):
+    """∇ = mean over draws of loss · ∇ log p, and ∇ loss for values."""
+    one = trial(4, batch=8, wirings=wirings, values="normal", target=target)
+    layer: Any = one.model
+    source = layer.sparse.source
+    torch.manual_seed(2)
+    loss = loss_of(one, 8)
+    parameters = [source.raw_means, source.raw_variances, source.values]
+    got = torch.autograd.grad(loss, parameters)
+
+    torch.manual_seed(2)
+    x = torch.randn(8, 4).double()
+    means, variances, _ = layer.sparse.wiring()
+    drawn = means + variances.sqrt() * torch.randn(wirings, *means.shape, dtype=torch.float64)
+    drawn = drawn.detach()
+    planted = torch.zeros(4, 4, dtype=torch.float64)
+    planted[one.rows, one.cols] = 1.0
+    dense = matrices(layer, drawn, (4, 4))
+    grouped = x.view(wirings, 8 // wirings, 4)
+    losses = (grouped @ (dense - planted).mT).square().mean((1, 2))
+    log_probability = Normal(means, variances.sqrt()).log_prob(drawn).sum((1, 2))
+    surrogate = (losses.detach() * log_probability).mean()
+    want = torch.autograd.grad(surrogate, parameters[:2])
+    torch.testing.assert_close(loss.detach(), losses.mean().detach())
+    torch.testing.assert_close(got[:2], want)
+    torch.testing.assert_close(got[2], torch.autograd.grad(losses.mean(), source.values)[0])
+
+
+def expected_loss(layer: ReinforceLayer, planted: Tensor) -> Tensor:
+    """E[loss] for one tuple: over the places it may round to, and over x from N(0, I)."""
+    means, variances, values = layer.sparse.wiring()
+    law, size = Normal(means[0], variances[0].sqrt()), len(planted)
+    edges = torch.arange(size - 1, dtype=torch.float64) + 0.5
+    below = law.cdf(edges.unsqueeze(-1))  # (edges, axis)
+    ends = torch.zeros(1, 2, dtype=torch.float64)
+    shares = torch.cat([ends, below, ends + 1]).diff(dim=0)
+    total = means.new_zeros(())
+    for row, col in itertools.product(range(size), repeat=2):
+        only = torch.zeros(size, size, dtype=torch.float64)
+        only[row, col] = 1.0
+        error = (only * values[0] - planted).square().sum() / size
+        total = total + shares[row, 0] * shares[col, 1] * error
+    return total
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("values", ["fixed", "normal"])
+def test_the_mean_of_the_estimates_is_the_gradient_of_the_expected_loss(values):
+    """One tuple in a 2 × 2 matrix: 400 estimates of 500 draws each, within four standard errors."""
+    one = trial(2, tuples=1, batch=500, values=values)
+    layer: Any = one.model
+    with torch.no_grad():
+        layer.sparse.source.raw_variances.fill_(-2.5)
+    parameters = list(layer.parameters())
+    planted = torch.eye(2, dtype=torch.float64)
+    want = torch.autograd.grad(expected_loss(layer, planted), parameters)
+    estimates = [
+        torch.cat([g.flatten() for g in torch.autograd.grad(loss_of(one, 500), parameters)])
+        for _ in range(400)
+    ]
+    table = torch.stack(estimates)
+    error = table.std(0) / math.sqrt(len(table))
+    exact = torch.cat([g.flatten() for g in want])
+    assert ((table.mean(0) - exact).abs() < 4 * error).all()
+    assert (exact.abs() > 10 * error).any()
+
+
+def test_a_draw_for_every_instance_is_the_default():
+    args = Identity(size=4, method="reinforce", batch=12, accumulate=3, device="cpu").resolved()
+    assert args.wirings == 4
+    model: Any = args.build(0, CPU).model
+    assert model.wirings == 4
+    assert dataclasses.replace(args, wirings=2).wirings == 2

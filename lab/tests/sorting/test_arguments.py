@@ -1,0 +1,313 @@
+"""The arguments of the sorting experiment: what is filled in, refused, and what decides."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from lab.tests.sorting.sorts import LOSSES, METHODS, checked, of_every_method, of_every_pair
+
+from sparsewire_lab.sorting.experiment import PEERS, PRESETS, Loss, Sorting
+
+REPOSITORY = Path(__file__).parents[3]
+
+of_every_preset = pytest.mark.parametrize("preset", PRESETS)
+
+# What is filled in.
+
+
+def test_the_paper_s_numbers():
+    args = Sorting(preset="paper").resolved()
+    assert (args.method, args.loss, args.samples) == ("sampled", "steps", 16)
+    assert (args.lr, args.batch, args.temperature) == (5e-5, 64, 0.1)
+    assert (args.jitter, args.dropout, args.decay, args.cosine) == (0.0, 0.0, 0.0, False)
+    assert (args.bend, args.tanh) == (0.0, False)
+    assert (args.size, args.places, args.network, args.sets) == (16, 3, "paper", 10_000)
+
+
+def test_our_numbers():
+    args = Sorting().resolved()
+    assert (args.method, args.loss, args.samples) == ("likelihood", "order", None)
+    assert (args.lr, args.temperature, args.jitter, args.cosine) == (1e-3, 1.0, 1.0, True)
+    assert (args.bend, args.tanh) == (0.5, True)
+    assert (args.size, args.places, args.network) == (16, 3, "paper")
+
+
+@pytest.mark.parametrize(
+    ("given", "network"),
+    [
+        ({}, "wide"),
+        ({"dropout": 0.5}, "paper"),
+        ({"tanh": True}, "paper"),
+        ({"network": "paper"}, "paper"),
+    ],
+)
+def test_small_digits_are_read_by_a_small_network(given, network):
+    """Unless something is asked of it that it does not have."""
+    assert Sorting(data="digits", **given).resolved().network == network
+
+
+def test_small_digits_are_learned_from_in_fewer_and_larger_steps():
+    args = Sorting(data="digits").resolved()
+    assert (args.lr, args.jitter, args.network) == (2e-3, 0.3, "wide")
+    assert Sorting(data="digits", jitter=1.0, lr=0.1).resolved().jitter == 1.0
+    paper = Sorting(data="digits", preset="paper").resolved()
+    assert (paper.lr, paper.jitter) == (5e-5, 0.0)
+
+
+@of_every_preset
+@of_every_method
+def test_nothing_is_left_open(method, preset):
+    sources: list[tuple[Any, int]] = [("mnist", 12_000), ("digits", 500)]
+    for data, steps in sources:
+        args = checked(Sorting(method=method, preset=preset, data=data))
+        open_ = [name for name, value in args.arguments().items() if value is None]
+        more = [] if method == "sampled" else ["samples"]
+        assert sorted(open_) == sorted(["until", "mnist", "reach", *more])
+        assert args.resolved() == args
+        assert args.steps == steps
+
+
+@pytest.mark.parametrize(
+    ("method", "ours", "papers"),
+    [
+        ("likelihood", "order", "order"),
+        ("exact", "permutation", "steps"),
+        ("sampled", "steps", "steps"),
+        ("projection", "ranks", "ranks"),
+        *((one, "permutation", "permutation") for one in METHODS[3:] if one != "projection"),
+    ],
+)
+def test_every_method_has_a_loss_of_its_own(method, ours, papers):
+    assert Sorting(method=method).resolved().loss == ours
+    assert Sorting(method=method, preset="paper").resolved().loss == papers
+
+
+@pytest.mark.parametrize(
+    ("methods", "temperature"),
+    [
+        (["likelihood", "neuralsort", "softsort", "sinkhorn", "projection"], 1.0),
+        (["exact", "sampled", "odd_even", "bitonic"], 0.1),
+    ],
+)
+def test_every_method_has_a_temperature_of_its_own(methods, temperature):
+    for method in methods:
+        assert Sorting(method=method).resolved().temperature == temperature
+        given = Sorting(method=method, temperature=0.25).resolved()
+        assert given.temperature == 0.25
+
+
+@pytest.mark.parametrize("size", [2, 5, 16])
+def test_as_many_vectors_are_drawn_as_there_are_numbers(size):
+    assert Sorting(method="sampled", size=size).resolved().samples == size
+    assert Sorting(method="sampled", size=size, samples=3).resolved().samples == 3
+
+
+@of_every_preset
+def test_what_is_given_stays(preset):
+    """Zeros and False too."""
+    given: dict[str, Any] = {
+        "steps": 7, "lr": 0.5, "size": 9, "places": 2, "method": "exact", "loss": "pixels",
+        "temperature": 0.5, "jitter": 0.0, "dropout": 0.0, "decay": 0.0, "cosine": False,
+        "sets": 11, "evaluate_every": 3, "network": "wide", "split": "validation",
+    }  # fmt: skip
+    other = {"jitter": 0.5, "dropout": 0.25, "decay": 0.125, "cosine": True}
+    for asked in (given, given | other | {"network": "paper"}):
+        resolved = Sorting(preset=preset, **asked).resolved()
+        assert {name: getattr(resolved, name) for name in asked} == asked
+
+
+@of_every_pair
+def test_methods_go_with_these_losses(method, loss):
+    assert checked(Sorting(method=method, loss=loss)).loss == loss
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("method", "loss"),
+    [(m, loss) for m in METHODS for loss in get_args(Loss) if loss not in LOSSES[m]],
+)
+def test_no_other_loss_goes_with_a_method(method, loss):
+    pairs = {"order": "likelihood", "ranks": "projection"}
+    one = next(one for one in (*pairs, "steps") if one == loss or pairs.get(one) == method)
+    message = f"loss {one} belongs to method {pairs.get(one)}; got {loss} with {method}"
+    if one == "steps":
+        message = f"loss steps needs method exact or sampled; got {method}"
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        Sorting(method=method, loss=loss).resolved()
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"size": 1}, "size must be at least 2; got 1"),
+    ({"places": 0}, "places must be at least 1; got 0"),
+    ({"places": 7}, "places must be 1 to 6; got 7"),
+    ({"sets": 0}, "sets must be at least 1; got 0"),
+    ({"samples": 0, "method": "sampled"}, "samples must be at least 1; got 0"),
+    ({"reach": 0}, "reach must be at least 1; got 0"),
+    ({"temperature": 0.0}, "temperature must be between 1e-09 and 1e+06; got 0.0"),
+    ({"temperature": -1.0}, "temperature must be between 1e-09 and 1e+06; got -1.0"),
+    ({"jitter": -0.5}, "jitter must be between 0 and 10; got -0.5"),
+    ({"jitter": 11.0}, "jitter must be between 0 and 10; got 11.0"),
+    ({"dropout": 1.5}, "dropout must be between 0 and 1; got 1.5"),
+    ({"decay": 1.5}, "decay must be between 0 and 1; got 1.5"),
+    (
+        {"until": 0.1},
+        "until would choose by the test digits when to stop; use validation",
+    ),
+    ({"data": "digits", "mnist": Path("x")}, "mnist is a folder for --data mnist; got digits"),
+    ({"lr": 0.0}, "lr must be above 0; got 0.0"),
+    ({"batch": 0}, "batch must be at least 1; got 0"),
+    ({"samples": 3}, "samples has a meaning with method sampled only; got likelihood"),
+    (
+        {"samples": 3, "method": "exact"},
+        "samples has a meaning with method sampled only; got exact",
+    ),
+    *(
+        (
+            {"method": "bitonic", "size": size},
+            f"size must be a power of two for method bitonic; got {size}",
+        )
+        for size in (3, 6, 12)
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED, ids=[r[1] for r in REFUSED])
+def test_arguments_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        checked(Sorting(**options))
+
+
+@pytest.mark.parametrize("given", [{"bend": 0.5}, {"reach": 2}], ids=str)
+def test_options_of_cuts_without_cuts_are_refused(given):
+    (name,) = given
+    with pytest.raises(ValueError, match=rf"^{name} has a meaning with method likelihood only"):
+        Sorting(method="exact", **given).resolved()
+    with pytest.raises(ValueError, match=r"^tanh has a meaning with network paper only; got wide$"):
+        Sorting(network="wide", tanh=True).check()
+
+
+def test_a_dropout_that_the_wide_network_has_no_place_for_is_refused():
+    with pytest.raises(ValueError, match=r"^dropout has a meaning with network paper only"):
+        checked(Sorting(network="wide", dropout=0.5))
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 16])
+def test_a_bitonic_network_sorts_powers_of_two(size):
+    assert checked(Sorting(method="bitonic", size=size)).size == size
+
+
+def test_validation_digits_may_say_when_to_stop():
+    assert checked(Sorting(split="validation", until=0.1)).until == 0.1
+
+
+# What decides.
+
+DECIDING: dict[str, tuple[Any, Any]] = {
+    "size": (16, 8), "places": (3, 4), "method": ("likelihood", "exact"),
+    "loss": ("order", "pixels"), "preset": ("ours", "paper"), "network": ("paper", "wide"),
+    "data": ("mnist", "digits"), "split": ("test", "validation"), "temperature": (1.0, 0.5),
+    "samples": (3, 4), "jitter": (0.25, 0.5), "dropout": (0.25, 0.5), "decay": (0.25, 0.5),
+    "cosine": (True, False), "sets": (10_000, 100), "bend": (0.5, 0.25), "tanh": (True, False),
+    "reach": (None, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DECIDING)
+def test_what_decides_changes_the_key(name):
+    args = Sorting(device="cpu").resolved()
+    other = next(value for value in DECIDING[name] if value != getattr(args, name))
+    assert dataclasses.replace(args, **{name: other}).key() != args.key()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"mnist": Path("elsewhere")}, {"quiet": True}, {"out": Path("x")}, {"seeds": (1, 2)}],
+    ids=str,
+)
+def test_bookkeeping_leaves_the_key(changes):
+    args = Sorting(device="cpu").resolved()
+    assert dataclasses.replace(args, **changes).key() == args.key()
+
+
+def test_every_argument_decides_or_is_bookkeeping():
+    own = set(Sorting.__annotations__) - {"name", "bookkeeping", "later"}
+    assert own == {*DECIDING, "mnist", "peers", "keep_frames"}
+    assert Sorting.bookkeeping & own == {"mnist", "peers", "keep_frames"}
+
+
+def test_what_is_said_and_what_is_filled_in_have_one_key():
+    said = Sorting(method="likelihood", loss="order", lr=1e-3, jitter=1.0, temperature=1.0)
+    assert said.resolved().key() == Sorting().resolved().key()
+
+
+def test_what_has_no_meaning_is_not_told_apart():
+    """A peer has no cuts to bend, and the wide network no features of single digits."""
+    peer, wide = Sorting(method="odd_even").resolved(), Sorting(network="wide").resolved()
+    assert (peer.bend, peer.tanh) == (0.0, True)
+    assert (wide.bend, wide.tanh) == (0.5, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "label"),
+    [
+        ({}, "likelihood 16x3 ours"),
+        ({"preset": "paper"}, "sampled steps 16x3 paper"),
+        ({"preset": "paper", "size": 4, "places": 1}, "sampled steps 4x1 paper"),
+        ({"method": "neuralsort", "size": 5, "places": 4}, "neuralsort permutation 5x4 ours"),
+        ({"method": "odd_even", "loss": "pixels"}, "odd_even pixels 16x3 ours"),
+    ],
+)
+def test_labels(options, label):
+    assert Sorting(**options).resolved().label() == label
+
+
+def test_an_argument_that_came_later_leaves_older_keys_as_they_were():
+    """The key of a recorded run, whose arguments did not know of a reach."""
+    lines = (REPOSITORY / "results/sorting.jsonl").read_text().splitlines()
+    (record,) = (
+        record
+        for record in map(json.loads, lines)
+        if record["label"] == "likelihood 4x3 ours" and record["seed"] == 0
+    )
+    assert "reach" not in record["arguments"]
+    names = Sorting.__dataclass_fields__.keys() & record["arguments"].keys()
+    given = {name: record["arguments"][name] for name in names - {"seeds", "out"}}
+    assert Sorting(**given).resolved().key() == record["key"]
+    assert Sorting(**given, reach=1).resolved().key() != record["key"]
+
+
+# All methods in one run.
+
+
+def test_peers_are_every_method_with_all_else_alike():
+    settings = [each.resolved() for each in Sorting(peers=True, steps=50).settings()]
+    assert {each.method for each in settings} == set(METHODS) == set(PEERS)
+    assert len({each.key() for each in settings}) == len(settings)
+    own = {"method", "loss", "temperature", "samples", "bend"}
+    shared = [{k: v for k, v in each.deciding().items() if k not in own} for each in settings]
+    assert all(each == shared[0] for each in shared)
+
+
+def test_each_peer_is_the_run_of_its_method_alone():
+    for each in Sorting(peers=True).settings():
+        alone = Sorting(method=each.method, temperature=each.temperature)
+        assert each.resolved().key() == alone.resolved().key()
+
+
+def test_a_bitonic_network_is_left_out_where_it_has_no_size():
+    methods = [each.method for each in Sorting(peers=True, size=9).settings()]
+    assert methods == [method for method in PEERS if method != "bitonic"]
+
+
+@pytest.mark.parametrize(
+    "given", [{"method": "exact"}, {"temperature": 1.0}, {"reach": 1}], ids=str
+)
+def test_peers_refuse_what_belongs_to_one_of_them(given):
+    (name,) = given
+    with pytest.raises(ValueError, match=f"peers trains every method, and {name} is of one"):
+        Sorting(peers=True, **given).check()

@@ -1,0 +1,300 @@
+"""Keys and sorts as drawn: points where the numbers are, pictures where quicksort moves them."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lab.tests.sorting.sorting_runs import hard_half, save_keys
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from PIL import Image
+from scipy import stats
+
+from sparsewire.sorting.quicksort import QuickSort
+from sparsewire_lab.sorting.keys import draw_keys, keys_figure, three_frames
+from sparsewire_lab.sorting.keys_file import Keys, misplaced, read_keys, sort_of, spearman
+from sparsewire_lab.sorting.steps import draw_steps, steps_figure
+
+# The file.
+
+
+def test_a_file_comes_back_as_it_is(tmp_path: Path) -> None:
+    path = save_keys(tmp_path / "keys.npz")
+    kept = read_keys(path)
+    with np.load(path) as file:
+        for name in Keys._fields:
+            np.testing.assert_array_equal(getattr(kept, name), file[name])
+    without = read_keys(save_keys(path, halves=None, images=None))
+    assert (without.halves, without.images) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("others", "complaint"),
+    [
+        ({"keys": None, "values": None}, r"it has no array keys, values"),
+        ({"keys": np.zeros((3, 0))}, r"its keys must be of shape \(frames, numbers\); got \(3, 0"),
+        ({"keys": np.zeros(4)}, r"its keys must be of shape \(frames, numbers\); got \(4,\)"),
+        ({"step": np.arange(4)}, r"its step must be of shape \(3\) .* got \(4,\)"),
+        ({"values": np.arange(5)}, r"its values must be of shape \(4\) .* got \(5,\)"),
+        ({"values": np.zeros(4)}, r"its values must be integers; got float64"),
+        ({"keys": np.full((3, 4), np.nan)}, r"its keys must be finite"),
+        ({"halves": np.full((3, 2, 4, 4), np.inf)}, r"its halves must be finite"),
+        ({"halves": np.zeros((3, 2, 4, 5))}, r"its halves must be of shape \(3, 2, 4, 4\)"),
+        ({"halves": np.zeros(3)}, r"its halves must be of shape \(3, levels, 4, 4\)"),
+        ({"halves": None}, r"halves and images, or none of them"),
+        ({"images": None}, r"halves and images, or none of them"),
+        ({"images": np.zeros((5, 1, 6, 6), np.uint8)}, r"its images must be of shape \(at most 4"),
+        ({"images": np.zeros((4, 6, 6), np.uint8)}, r"its images must be of shape \(at most 4"),
+        ({"images": np.zeros((4, 1, 6, 6))}, r"its images must be uint8; got float64"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(others: Any, complaint: str, tmp_path: Path) -> None:
+    path = save_keys(tmp_path / "keys.npz", **others)
+    with pytest.raises(ValueError, match=rf"keys\.npz must be a file of keys .*{complaint}"):
+        read_keys(path)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "keys.npz"
+    path.write_text("something else")
+    with pytest.raises(ValueError, match="must be a file of keys"):
+        read_keys(path)
+
+
+# The sort.
+
+
+def test_a_set_is_moved_by_its_halves(tmp_path: Path) -> None:
+    """3 1 4 2 → 1 2 | 3 4 → 1 2 3 4, and back; where nothing is known, all is the mean."""
+    kept = read_keys(save_keys(tmp_path / "keys.npz"))
+    last = sort_of(kept, 2)
+    assert last.values.shape == last.targets.shape == (3, 4, 1, 6, 6)
+    bright = np.array([[10, 20, 30, 40], [20, 40, 10, 30], [20, 40, 10, 30]]) / 255
+    for pictures in last:
+        np.testing.assert_allclose(
+            pictures, np.broadcast_to(bright[..., None, None, None], last[0].shape)
+        )
+    first = sort_of(kept, 0)
+    np.testing.assert_allclose(
+        first.values[:, :, 0, 0, 0] * 255, [[10, 20, 30, 40], [25] * 4, [25] * 4]
+    )
+    # 1 and 2 are as bright as 20 and 40, 3 and 4 as 10 and 30.
+    want = [[25] * 4, [30, 30, 20, 20], [20, 40, 10, 30]]
+    np.testing.assert_allclose(first.targets[:, :, 0, 0, 0] * 255, want)
+
+
+def test_a_sort_is_that_of_the_layer(tmp_path: Path) -> None:
+    """Of six numbers, which are not a power of two, with pictures of two digits."""
+    keys, values = torch.randn(1, 6), torch.randperm(6)
+    images = torch.randint(256, (6, 2, 5, 5), dtype=torch.uint8)
+    sort = QuickSort(temperature=0.5)
+    halves = torch.stack(sort.halves(keys[0]))[None]
+    path = save_keys(
+        tmp_path / "keys.npz", step=np.array([0]), keys=keys.numpy(), values=values.numpy(),
+        halves=halves.numpy(), images=images.numpy(),
+    )  # fmt: skip
+    pictures = images.float() / 255
+    want = sort.steps(keys[0], pictures, pictures[values.argsort()])
+    found = sort_of(read_keys(path), 0)
+    np.testing.assert_allclose(found.values, torch.stack(want.values), atol=1e-5)
+    np.testing.assert_allclose(found.targets, torch.stack(want.targets), atol=1e-5)
+
+
+def test_misplaced_numbers_are_counted(tmp_path: Path) -> None:
+    kept = read_keys(save_keys(tmp_path / "keys.npz"))
+    # 4 3 2 1 for 3 1 4 2: they come as 2 4 1 3. 3 1 2 4: they come as 1 4 3 2.
+    assert [misplaced(kept, frame) for frame in range(3)] == [4, 2, 0]
+    ties = read_keys(save_keys(tmp_path / "keys.npz", values=np.array([3, 1, 3, 3])))
+    assert [misplaced(ties, frame) for frame in range(3)] == [2, 0, 0]
+
+
+def test_without_halves_there_is_no_sort(tmp_path: Path) -> None:
+    kept = read_keys(save_keys(tmp_path / "keys.npz", halves=None, images=None))
+    with pytest.raises(ValueError, match="keys must have halves and images"):
+        sort_of(kept, 0)
+    with pytest.raises(ValueError, match="keys must have the images of a set"):
+        misplaced(kept, 0)
+    with pytest.raises(ValueError, match="keys must have halves and images"):
+        draw_steps(tmp_path / "keys.npz", tmp_path / "steps.png")
+    assert not (tmp_path / "steps.png").exists()
+
+
+# Keys against numbers.
+
+
+@pytest.mark.parametrize("levels", [3, 100])
+def test_the_correlation_of_ranks_is_spearman_s(levels: int) -> None:
+    """With many ties and with few."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(levels, size=50)
+    b = a + rng.integers(levels, size=50)
+    want: Any = stats.spearmanr(a, b)
+    assert spearman(a, b) == pytest.approx(want.statistic)
+    assert spearman(a, -b) == pytest.approx(-spearman(a, b))
+    assert spearman(a, np.exp(a / levels)) == pytest.approx(1)
+    assert math.isnan(spearman(a, np.zeros(50)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "chosen"),
+    [
+        ([0], [0]),
+        ([0, 7], [0, 1]),
+        ([0, 10, 20, 30, 40, 90], [0, 3, 5]),
+        ([5, 5], [0]),
+        # √(500 · 20,000) is 3,162.
+        (list(range(0, 20_001, 500)), [0, 6, 40]),
+    ],
+)
+def test_frames_are_the_first_one_between_and_the_last(steps: list[int], chosen: list[int]) -> None:
+    assert three_frames(np.array(steps)) == chosen
+
+
+def test_keys_are_drawn_where_they_are(tmp_path: Path) -> None:
+    path = save_keys(tmp_path / "keys.npz")
+    kept = read_keys(path)
+    figure = keys_figure(kept)
+    titles = [axis.get_title() for axis in figure.axes]
+    # Of 3 1 4 2 and 4 3 2 1 the squares of rank differences are 1, 4, 4, 1: 1 - 6 · 10 / 60.
+    # And with 3 1 2 4 they are 0, 0, 4, 4: 1 - 6 · 8 / 60.
+    assert titles == [
+        "step 0\nSpearman's ρ 0.000",
+        "step 100\nSpearman's ρ 0.200",
+        "step 900\nSpearman's ρ 1.000",
+    ]
+    for axis, keys in zip(figure.axes, kept.keys, strict=True):
+        (points,) = axis.collections
+        found = np.asarray(points.get_offsets())
+        np.testing.assert_allclose(found, np.stack([kept.values, keys], 1))
+    assert figure.axes[0].get_ylabel() == "key that the network gives it"
+    assert figure.get_supxlabel() == "true value of each of 4 held-out numbers"
+    with Image.open(draw_keys(path, tmp_path / "new" / "keys.png")) as picture:
+        assert picture.width == 1200
+
+
+def test_keys_that_are_all_equal_have_no_correlation(tmp_path: Path) -> None:
+    path = save_keys(tmp_path / "keys.npz", keys=np.ones((3, 4)))
+    assert "unknown" in keys_figure(read_keys(path)).axes[0].get_title()
+    draw_keys(path, tmp_path / "keys.png")
+
+
+def test_keys_without_a_sort_are_drawn_too(tmp_path: Path) -> None:
+    path = save_keys(tmp_path / "keys.npz", halves=None, images=None)
+    assert draw_keys(path, tmp_path / "keys.png").stat().st_size > 1000
+
+
+# The sort as it happens.
+
+
+def texts(axis: Axes) -> list[str]:
+    return [text.get_text() for text in axis.texts]
+
+
+def test_rows_are_the_levels_of_the_sort(tmp_path: Path) -> None:
+    path = save_keys(tmp_path / "keys.npz")
+    kept = read_keys(path)
+    figure = steps_figure(kept)
+    assert len(figure.axes) == 6  # two sides at three steps
+    for number, (left, right) in enumerate(zip(figure.axes[::2], figure.axes[1::2], strict=True)):
+        for axis, pictures in zip((left, right), sort_of(kept, number), strict=True):
+            assert len(axis.images) == 3
+            for image, row in zip(axis.images, pictures, strict=True):
+                joined = np.concatenate(row[:, 0], axis=1)
+                np.testing.assert_allclose(np.asarray(image.get_array()), joined)
+        assert texts(left)[4:] == ["as it came", "2 buckets", "sorted"]
+        tops = [image.get_extent()[3] for image in left.images]
+        assert tops == sorted(tops)
+    said = [text.get_text() for text in figure.texts]
+    assert said[:2] == ["the set, sorted level by level ↓", "the right order, sent back ↑"]
+    assert said[2:5] == [
+        "step 0: 4 of 4 misplaced",
+        "step 100: 2 of 4 misplaced",
+        "step 900: all in order",
+    ]
+    with Image.open(draw_steps(path, tmp_path / "new" / "steps.png")) as picture:
+        assert picture.width == 1200
+
+
+def test_numbers_stand_in_the_order_of_their_keys(tmp_path: Path) -> None:
+    figure = steps_figure(read_keys(save_keys(tmp_path / "keys.npz", places=2)))
+    found = [texts(axis)[:4] for axis in figure.axes]
+    right = ["10", "20", "30", "40"]
+    assert found == [["20", "40", "10", "30"], right, ["10", "40", "30", "20"], right, right, right]
+    marks = [
+        [(to_hex(text.get_color()), text.get_fontweight()) for text in axis.texts[:4]]
+        for axis in figure.axes
+    ]
+    plain, wrong = ("#000000", "normal"), ("#c00000", "bold")
+    assert marks[:3] == [[wrong] * 4, [plain] * 4, [plain, wrong, plain, wrong]]
+
+
+def test_small_numbers_begin_with_zeros(tmp_path: Path) -> None:
+    path = save_keys(tmp_path / "keys.npz", places=3, values=np.array([30, 1, 400, 20]))
+    assert texts(steps_figure(read_keys(path)).axes[1])[:4] == ["001", "020", "030", "400"]
+
+
+def test_buckets_are_cut_where_quicksort_cuts_them(tmp_path: Path) -> None:
+    """Of four: none, in the middle, and in the last row nothing is left to cut."""
+    axis = steps_figure(read_keys(save_keys(tmp_path / "keys.npz"))).axes[0]
+    cuts = [
+        (np.asarray(line.get_xdata())[0], np.asarray(line.get_ydata())[0])
+        for line in axis.lines
+        if to_hex(line.get_color()) == "#e69f00"
+    ]
+    assert cuts == [(2, axis.images[1].get_extent()[3])]
+
+
+def save_large(path: Path, n: int, places: int, frames: int = 3) -> Path:
+    levels = max(n - 1, 1).bit_length()
+    rng = np.random.default_rng(0)
+    return save_keys(
+        path,
+        step=100 * np.arange(frames),
+        keys=rng.random((frames, n)),
+        values=rng.permutation(n),
+        halves=np.broadcast_to(hard_half(range(n)), (frames, levels, n, n)),
+        images=rng.integers(0, 256, (n, places, 6, 6), dtype=np.uint8),
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "places", "steps"),
+    [(2, 1, 3), (4, 3, 3), (5, 2, 3), (8, 3, 3), (16, 3, 2), (32, 3, 3), (3, 6, 3), (16, 1, 3)],
+)
+def test_everything_stays_inside_of_the_picture(
+    n: int, places: int, steps: int, tmp_path: Path
+) -> None:
+    """What would be too tall leaves out the step between."""
+    figure = steps_figure(read_keys(save_large(tmp_path / "keys.npz", n, places)))
+    assert len(figure.axes) == 2 * steps
+    assert figure.texts[1 + steps].get_text().startswith("step 200: ")
+    figure.savefig(tmp_path / "steps.png")
+    box = figure.get_tightbbox()
+    assert 0 <= box.x0 < box.x1 <= 8.0
+    assert 0 <= box.y0 < box.y1 <= figure.get_figheight() <= 10
+    left, right = figure.axes[:2]
+    assert left.get_position().x1 < right.get_position().x0
+
+
+def test_long_sets_have_their_digits_below_each_other(tmp_path: Path) -> None:
+    path = save_large(tmp_path / "keys.npz", 16, 3)
+    kept = read_keys(path)
+    assert kept.images is not None
+    figure = steps_figure(kept)
+    shown = np.asarray(figure.axes[0].images[0].get_array())
+    assert shown.shape == (18, 96)
+    # The third number: its digits from top to bottom.
+    np.testing.assert_allclose(shown[:, 12:18], np.concatenate(list(kept.images[2])) / 255)
+    assert "below each other" in figure.texts[-1].get_text()
+    short = steps_figure(read_keys(save_large(path, 8, 3)))
+    assert np.asarray(short.axes[0].images[0].get_array()).shape == (6, 144)
+    assert "below each other" not in short.texts[-1].get_text()
+
+
+def test_a_run_of_one_frame_is_drawn(tmp_path: Path) -> None:
+    path = save_large(tmp_path / "keys.npz", 4, 1, frames=1)
+    assert len(steps_figure(read_keys(path)).axes) == 2
+    assert len(keys_figure(read_keys(path)).axes) == 1

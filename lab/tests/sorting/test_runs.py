@@ -1,0 +1,220 @@
+"""`sparsewire sorting` as it is typed: runs of a few steps, and what they leave behind."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lab.tests.sorting.sorts import checked, of_every_method, small, use_shapes
+from lab.tests.train.toy import (
+    assert_identical,
+    finished,
+    resumed,
+    stop,
+    training_of,
+    without_times,
+)
+
+from sparsewire_lab.cli.main import main
+from sparsewire_lab.sorting.experiment import Sorting
+from sparsewire_lab.sorting.trial import SortingTrial
+
+# Checks of annotations draw from Python's generator, and no two runs would draw the same.
+pytestmark = pytest.mark.usefixtures("unchecked", "handlers_stay")
+
+WORDS = ["--data", "digits", "--size", "4", "--places", "1", "--batch", "4", "--steps", "4"]
+WORDS += ["--sets", "20", "--evaluate-every", "3", "--device", "cpu", "--quiet"]
+WORDS += ["--no-tensorboard"]
+FAST = ["--network", "wide", "--no-figures"]
+
+
+@pytest.fixture
+def handlers_stay() -> Iterator[None]:
+    """Whatever a run does to signals, it leaves them as they were."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+@pytest.fixture
+def shapes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    return use_shapes(monkeypatch)
+
+
+def run(out: Path, *words: str) -> dict[str, Any]:
+    """Run the command; return its record."""
+    assert main(["sorting", *WORDS, *words, "--out", str(out)]) == 0
+    (line,) = (out / "sorting.jsonl").read_text().splitlines()
+    return json.loads(line)
+
+
+@pytest.mark.usefixtures("shapes")
+@of_every_method
+def test_a_run_of_every_method_leaves_its_record(method, tmp_path):
+    record = run(tmp_path, "--method", method, *FAST)
+    assert (record["status"], record["steps"]) == ("finished", 4)
+    assert record["experiment"] == "sorting"
+    assert record["arguments"]["method"] == method
+    curve, final = record["curve"], record["final"]
+    assert curve["step"] == [0, 3, 4]
+    for name in ("error", "strict", "elements"):
+        assert all(0 <= error <= 1 for error in curve[name])
+        assert final[name] == curve[name][-1]
+    assert all(e <= s for e, s in zip(curve["error"], curve["strict"], strict=True))
+    assert all(e <= s for e, s in zip(curve["elements"], curve["strict"], strict=True))
+    assert all(np.isfinite(loss) for loss in curve["loss"][1:])
+    assert (tmp_path / record["wiring"]).stat().st_size < 300_000
+
+
+def test_the_small_digits_are_those_of_scikit_learn(tmp_path):
+    """Nothing is fetched for them; errors are shares of 20 sets, and 80 numbers."""
+    record = run(tmp_path)
+    assert record["arguments"]["network"] == "wide"
+    for error in record["curve"]["error"] + record["curve"]["strict"]:
+        assert error * 20 == pytest.approx(round(error * 20), abs=1e-4)
+    for error in record["curve"]["elements"]:
+        assert error * 80 == pytest.approx(round(error * 80), abs=1e-4)
+    assert record["final"]["error"] > 0.3
+
+
+@pytest.mark.usefixtures("shapes")
+def test_the_paper_s_preset_runs(tmp_path):
+    record = run(tmp_path, "--preset", "paper")
+    arguments = record["arguments"]
+    assert record["status"] == "finished"
+    assert (arguments["method"], arguments["loss"]) == ("sampled", "steps")
+    assert (arguments["samples"], arguments["jitter"]) == (4, 0.0)
+    assert np.isfinite(record["curve"]["loss"][-1])
+
+
+@pytest.mark.usefixtures("shapes")
+@pytest.mark.parametrize("network", ["paper", "wide"])
+@pytest.mark.parametrize("method", ["likelihood", "sampled"])
+def test_half_precision_runs_too(method, network, tmp_path):
+    words = ["--precision", "bf16", "--network", network, "--method", method, "--no-figures"]
+    record = run(tmp_path, *words, "--steps", "2")
+    assert record["status"] == "finished"
+    assert np.isfinite(record["curve"]["loss"][-1])
+
+
+@pytest.mark.usefixtures("shapes")
+def test_a_batch_can_be_cut_into_parts(tmp_path):
+    assert run(tmp_path, *FAST, "--accumulate", "2")["status"] == "finished"
+
+
+@pytest.mark.usefixtures("shapes")
+def test_a_diverged_run_is_recorded(tmp_path, capsys):
+    words = ["sorting", *WORDS, *FAST, "--steps", "20", "--lr", "1e38", "--out", str(tmp_path)]
+    assert main(words) == 1
+    (line,) = (tmp_path / "sorting.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert record["status"] == "diverged"
+    assert record["problem"] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["--places", "7"], "places"),
+        (["--until", "0.1"], "until"),
+        (["--method", "bitonic", "--size", "6"], "size"),
+        (["--loss", "steps", "--method", "softsort"], "loss steps"),
+        (["--loss", "pixels"], "loss order"),
+        (["--loss", "ranks", "--method", "exact"], "loss ranks"),
+        (["--loss", "pixels", "--method", "projection"], "loss ranks"),
+        (["--samples", "3"], "samples"),
+    ],
+)
+def test_contradictions_end_the_command_before_any_work(words, name, tmp_path, capsys):
+    assert main(["sorting", *words, "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith(f"sparsewire sorting: error: {name} ")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("shapes")
+def test_shapes_are_learned(tmp_path):
+    """Three numbers of ten shapes: most sets are in order after 150 steps, and hardly before."""
+    words = ["--size", "3", "--steps", "150", "--batch", "16", "--evaluate-every", "150", *FAST]
+    record = run(tmp_path, *words, "--sets", "200", "--jitter", "0")
+    before, after = record["curve"]["error"]
+    assert before > 0.5
+    assert after < 0.2
+
+
+# Judging in a run.
+
+
+@pytest.mark.usefixtures("shapes")
+def test_the_network_is_judged_in_evaluation_and_trained_in_training(tmp_path):
+    experiment = setting(network="paper", steps=2, evaluate_every=1)
+    training = training_of(experiment, tmp_path)
+    trial = training.trial
+    assert isinstance(trial, SortingTrial)
+    modes: list[tuple[str, bool, bool]] = []
+    keys, loss = trial.keys, trial.loss
+
+    def noted_keys() -> torch.Tensor:
+        modes.append(("judged", trial.model.training, torch.is_grad_enabled()))
+        return keys()
+
+    def noted_loss(model: Any, batch: int, share: Any) -> torch.Tensor:
+        modes.append(("trained", trial.model.training, torch.is_grad_enabled()))
+        return loss(model, batch, share)
+
+    trial.keys, trial.loss = noted_keys, noted_loss
+    training.run()
+    judged, trained = ("judged", False, False), ("trained", True, True)
+    assert modes == [judged, trained, judged, trained, judged]
+
+
+# Going on after a stop.
+
+
+def setting(**options: Any) -> Sorting:
+    given: dict[str, Any] = {"tensorboard": False, "quiet": True, "evaluate_every": 4, "steps": 6}
+    return checked(small(**{**given, **options}))
+
+
+STOPPED: list[dict[str, Any]] = [
+    {},
+    {"network": "paper", "dropout": 0.25, "decay": 0.125},
+    {"preset": "paper", "places": 2},
+    {"method": "sinkhorn"},
+]
+
+
+@pytest.mark.usefixtures("shapes")
+@pytest.mark.parametrize("options", STOPPED, ids=str)
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(options, tmp_path):
+    """Bit by bit: weights, statistics, both moments of Adam, random numbers, learning rates."""
+    experiment = setting(**options)
+    want = finished(experiment, tmp_path / "whole")
+    stop(experiment, tmp_path / "parts", 3)
+    got = resumed(experiment, tmp_path / "parts")
+    assert_identical(without_times(got), without_times(want))
+    assert want["step"] == 6
+    assert (want["schedule"] is None) == (options.get("preset") == "paper")
+
+
+@pytest.mark.usefixtures("shapes")
+@pytest.mark.parametrize("network", ["paper", "wide"])
+def test_seeds_decide_where_a_run_begins(network, tmp_path):
+    settings = [training_of(setting(network=network), tmp_path, seed) for seed in (0, 1, 0)]
+    states = [training.state()["model"] for training in settings]
+    assert all(torch.equal(states[0][name], states[2][name]) for name in states[0])
+    assert any(not torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.usefixtures("shapes")
+def test_seeds_are_runs_of_one_setting_on_the_same_sets(tmp_path):
+    assert main(["sorting", *WORDS, *FAST, "--seeds", "0", "1", "--out", str(tmp_path)]) == 0
+    lines = (tmp_path / "sorting.jsonl").read_text().splitlines()
+    first, second = map(json.loads, lines)
+    assert (first["seed"], second["seed"]) == (0, 1)
+    assert first["key"] == second["key"]
+    assert first["curve"]["loss"] != second["curve"]["loss"]

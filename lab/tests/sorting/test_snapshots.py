@@ -1,0 +1,173 @@
+"""What a run of the sorting experiment keeps for figures: keys of fixed numbers, and one sort."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lab.tests.sorting.sorts import build, of_every_method, use_shapes
+
+from sparsewire.sorting.quicksort import QuickSort
+from sparsewire_lab.cli.main import main
+from sparsewire_lab.data.numbers import pictures
+from sparsewire_lab.sorting import trial as sorting_trial
+from sparsewire_lab.sorting.keys_file import read_keys, sort_of
+from sparsewire_lab.sorting.trial import SortingTrial
+
+STEPWISE = ("likelihood", "exact", "sampled")
+
+
+@pytest.fixture(autouse=True)
+def shapes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    return use_shapes(monkeypatch)
+
+
+def judged(**options: Any) -> SortingTrial:
+    trial = build(**options)
+    trial.model.eval()
+    return trial
+
+
+@of_every_method
+@torch.no_grad()
+def test_keys_are_those_of_the_numbers_that_are_told(method):
+    """Six sets of four numbers: all of them."""
+    trial = judged(method=method)
+    keys, values = trial.snapshot(0)["keys"], trial.constants()["values"]
+    assert keys.dtype == torch.float32
+    torch.testing.assert_close(keys, trial.keys().flatten())
+    assert torch.equal(values, trial.sets.values.flatten().int())
+
+
+@pytest.mark.parametrize(("size", "count"), [(4, 300), (16, 300), (7, 300), (32, 300)])
+@torch.no_grad()
+def test_a_few_hundred_keys_are_kept(size, count):
+    trial = judged(size=size, sets=100)
+    keys, values = trial.snapshot(0)["keys"], trial.constants()["values"]
+    assert keys.shape == values.shape == (count,)
+    torch.testing.assert_close(keys, trial.keys().flatten()[:count])
+    assert torch.equal(values, trial.sets.values.flatten()[:count].int())
+
+
+@of_every_method
+@torch.no_grad()
+def test_methods_that_sort_in_steps_keep_them(method):
+    trial = judged(method=method)
+    frame, constants = trial.snapshot(0), trial.constants()
+    stepwise = method in STEPWISE
+    assert list(frame) == (["keys", "halves"] if stepwise else ["keys"])
+    assert list(constants) == (["values", "images"] if stepwise else ["values"])
+
+
+@pytest.mark.parametrize("method", ["likelihood", "exact"])
+@pytest.mark.parametrize(("size", "levels"), [(2, 1), (4, 2), (5, 3), (8, 3)])
+@torch.no_grad()
+def test_halves_are_those_of_the_first_set(method, size, levels):
+    trial = judged(method=method, size=size, temperature=0.5)
+    halves = trial.snapshot(0)["halves"]
+    want = torch.stack(QuickSort(temperature=0.5).halves(trial.keys()[0]))
+    assert halves.shape == (levels, size, size)
+    assert halves.dtype == torch.float16
+    torch.testing.assert_close(halves.float(), want, atol=1e-3, rtol=0)
+
+
+@torch.no_grad()
+def test_sampled_halves_are_drawn_apart_from_everything_else():
+    """By the step, so that a run that was stopped draws the same; training draws as without."""
+    trial = judged(method="sampled", samples=2, size=8)
+    before = torch.get_rng_state()
+    first = trial.snapshot(3)["halves"]
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(77)
+    assert torch.equal(trial.snapshot(3)["halves"], first)
+    assert not torch.equal(trial.snapshot(4)["halves"], first)
+    torch.testing.assert_close(first.float().sum(-2), torch.ones(3, 8), atol=2e-3, rtol=0)
+
+
+def test_images_are_those_of_the_first_set():
+    trial = judged(places=2)
+    images = trial.constants()["images"]
+    assert images.dtype == torch.uint8
+    assert images.shape == (4, 2, 28, 28)
+    torch.testing.assert_close(images.float() / 255, pictures(trial.judged, trial.sets.which[0]))
+
+
+@torch.no_grad()
+def test_large_sets_keep_keys_only():
+    trial = judged(size=33)
+    assert list(trial.snapshot(0)) == ["keys"]
+    assert list(trial.constants()) == ["values"]
+
+
+@torch.no_grad()
+def test_few_digits_are_read_for_it(monkeypatch):
+    """Not those of all sets again: 75 sets of four hold 300 numbers."""
+    seen = []
+    trial = judged(sets=200)
+    read = trial.model.forward
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        seen.append(len(x))
+        return read(x)
+
+    monkeypatch.setattr(trial.model, "forward", forward)
+    trial.snapshot(0)
+    assert sum(seen) == 75
+
+
+def test_nothing_is_kept_if_that_was_asked_for():
+    assert judged(keep_frames=False).snapshot(0) == {}
+
+
+# In a run.
+
+WORDS = ["--data", "digits", "--size", "4", "--places", "2", "--batch", "4", "--steps", "4"]
+WORDS += ["--sets", "20", "--evaluate-every", "2", "--device", "cpu", "--quiet"]
+WORDS += ["--no-tensorboard", "--network", "wide"]
+
+
+def run(out: Path, *words: str) -> dict[str, Any]:
+    assert main(["sorting", *WORDS, *words, "--out", str(out)]) == 0
+    (line,) = (out / "sorting.jsonl").read_text().splitlines()
+    return json.loads(line)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("method", ["likelihood", "sampled", "odd_even"])
+def test_a_run_leaves_a_file_that_figures_read(method, tmp_path):
+    record = run(tmp_path, "--method", method)
+    kept = read_keys(tmp_path / record["wiring"])
+    assert kept.step.tolist() == [0, 2, 4]
+    assert kept.keys.shape == (3, 80)
+    assert not np.array_equal(kept.keys[0], kept.keys[2])
+    assert (kept.halves is None) == (method == "odd_even")
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    want = {"sorting-errors-2-digits.png", "sorting-4x2-digits-keys.png"}
+    if method != "odd_even":
+        want.add("sorting-4x2-digits-steps.png")
+        assert sort_of(kept, 2).values.shape == (3, 4, 2, 28, 28)
+    assert names == want
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_run_without_frames_leaves_none(tmp_path):
+    record = run(tmp_path, "--no-keep-frames")
+    assert record["wiring"] is None
+    assert not list(tmp_path.rglob("*.npz"))
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == [
+        "sorting-errors-2-digits.png"
+    ]
+
+
+def test_the_largest_file_is_small(tmp_path, monkeypatch):
+    """Keys of which no order is certain, of forty evaluations, at the largest size shown."""
+    trial = judged(size=sorting_trial._MOST_SHOWN, places=6, sets=20)
+    monkeypatch.setattr(trial, "_read", lambda which: torch.randn(which.shape[:2]))
+    frames = [trial.snapshot(step) for step in range(41)]
+    arrays: dict[str, Any] = {k: torch.stack([f[k] for f in frames]).numpy() for k in frames[0]}
+    arrays |= {name: tensor.numpy() for name, tensor in trial.constants().items()}
+    np.savez_compressed(tmp_path / "wiring.npz", **arrays)
+    assert arrays["halves"].shape == (41, 5, 32, 32)
+    assert (tmp_path / "wiring.npz").stat().st_size < 300_000

@@ -1,0 +1,310 @@
+"""The tables of the sorting experiment: numbers by hand, and what goes into which."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.tests.attention.attention_runs import make_attention
+from lab.tests.sorting.sorting_runs import make_sorting
+
+from sparsewire_lab.cli.figures import write_table
+from sparsewire_lab.figures.pages import (
+    BEGIN,
+    END,
+    FIELD_BEGIN,
+    FIELD_END,
+    PROTOCOL_BEGIN,
+    PROTOCOL_END,
+    SPEED_BEGIN,
+    SPEED_END,
+    VALIDATION_BEGIN,
+    VALIDATION_END,
+)
+from sparsewire_lab.sorting.table import (
+    fill_sorting,
+    sorting_field_table,
+    sorting_protocol_table,
+    sorting_speed_table,
+    sorting_table,
+    sorting_validation_table,
+)
+
+
+def rows(table: str) -> list[list[str]]:
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+
+
+def test_a_row_by_hand() -> None:
+    """Of 8 and 10 %: mean 9, deviation √2 = 1.41; of 12 and 16 %: 14 and 2.83."""
+    runs = [
+        make_sorting(
+            [0.9, error],
+            seed=seed,
+            steps=20_000,
+            other={
+                "final": {"error": error, "strict": strict, "elements": 0.0125},
+                "seconds": seconds,
+                "step_ms": step,
+            },
+        )
+        for seed, (error, strict, seconds, step) in enumerate(
+            [(0.08, 0.12, 44.0, 3.0), (0.10, 0.16, 46.0, 4.0)]
+        )
+    ]
+    head, _, row = sorting_table(runs).splitlines()
+    assert row == (
+        "| 16 | 3 | likelihood | order | ours | 20,000 × 64, 45 s | 2 | "
+        "9.00 ± 1.41 | 14.00 ± 2.83 | 1.25 ± 0.00 | 3.5 | around 40 % |"
+    )
+    assert head.count("|") == row.count("|")
+
+
+def test_a_row_with_little_known() -> None:
+    run = make_sorting([0.9, 0.0123], size=5, data="digits", method="odd_even", loss="permutation")
+    assert sorting_table([run]).splitlines()[2] == (
+        "| 5 | 3, small | odd-even network | permutation | ours | 1,000 × 64, 1 s | 1 | "
+        "1.23 | 1.23 | – | – | – |"
+    )
+
+
+def test_a_step_that_shared_its_device_is_marked() -> None:
+    runs = [make_sorting([0.9], seed=s, other={"step_ms": 2.0, "at_once": 3}) for s in (0, 1)]
+    (row,) = rows(sorting_table(runs))
+    assert row[-2] == "2, 3 at once"
+
+
+def test_seeds_that_diverged_are_said_and_not_averaged() -> None:
+    bad = {"status": "diverged", "final": {"error": 0.9}, "seconds": 900.0}
+    runs = [
+        make_sorting([0.01], seed=0, other={"seconds": 20.0}),
+        make_sorting([0.03], seed=1, other={"seconds": 40.0}),
+        make_sorting([0.9], seed=2, other=bad),
+    ]
+    (row,) = rows(sorting_table(runs))
+    assert row[5:8] == ["1,000 × 64, 30 s", "1 of 3 diverged", "2.00 ± 1.41"]
+    (row,) = rows(sorting_table(runs[2:]))
+    assert row[5:9] == ["1,000 × 64, –", "1 of 1 diverged", "–", "–"]
+
+
+def test_rows_are_in_order_and_never_alike() -> None:
+    runs = [
+        make_sorting([0.1], key="a", lr=0.1),
+        make_sorting([0.1], key="b", lr=0.2),
+        make_sorting([0.1], key="c", size=4),
+        make_sorting([0.1], key="d", method="sampled", loss="steps", preset="paper"),
+        make_sorting([0.1], key="e", method="sampled", loss="steps", preset="ours"),
+        make_sorting([0.1], key="f", size=3, places=4),
+    ]
+    found = [row[:5] for row in rows(sorting_table(runs))]
+    assert found == [
+        ["4", "3", "likelihood", "order", "ours"],
+        ["16", "3", "likelihood, lr 0.1", "order", "ours"],
+        ["16", "3", "likelihood, lr 0.2", "order", "ours"],
+        ["16", "3", "sampled quicksort", "steps", "ours"],
+        ["16", "3", "sampled quicksort", "steps", "paper"],
+        ["3", "4", "likelihood", "order", "ours"],
+    ]
+
+
+def test_validation_rows_have_a_table_of_their_own() -> None:
+    runs = [
+        make_sorting([0.5], key="a"),
+        make_sorting([0.02], strict=[0.03], key="b", split="validation", lr=0.003, dropout=0.25),
+        make_sorting([0.01], key="c", split="validation", temperature=0.5, preset="paper", lr=0.1),
+    ]
+    ours, paper = sorting_validation_table(runs).splitlines()[2:]
+    assert ours == (
+        "| 16 | 3 | likelihood | order | ours | lr 0.003, dropout 0.25 | 1,000 × 64 | 1 | "
+        "2.00 | 3.00 | – |"
+    )
+    assert paper == (
+        "| 16 | 3 | likelihood | order | paper | lr 0.1, temperature 0.5 | 1,000 × 64 | 1 | "
+        "1.00 | 1.00 | – |"
+    )
+    assert [row[7] for row in rows(sorting_table(runs))] == ["50.00"]
+    assert sorting_validation_table(runs[:1]) == "No run is recorded yet.\n"
+
+
+def test_validation_rows_say_what_was_tried() -> None:
+    """The preset first, then in the order of the arguments, whatever the order of the runs."""
+    tried = [
+        {"method": "odd_even", "temperature": 0.3},
+        {"jitter": 0.0},
+        {"bend": 0.0, "tanh": False},
+        {"lr": 0.005},
+        {"tanh": False},
+        {"method": "odd_even"},
+        {"lr": 0.002},
+        {},
+    ]
+    runs = [
+        make_sorting([0.1], key=str(i), split="validation", **setting)
+        for i, setting in enumerate(tried)
+    ]
+    assert [[row[2], row[5]] for row in rows(sorting_validation_table(runs))] == [
+        ["likelihood", "–"],
+        ["likelihood", "lr 0.002"],
+        ["likelihood", "lr 0.005"],
+        ["likelihood", "bend 0, without tanh"],
+        ["likelihood", "without tanh"],
+        ["likelihood", "jitter 0"],
+        ["odd-even network", "–"],
+        ["odd-even network", "temperature 0.3"],
+    ]
+
+
+PROTOCOL: dict[str, Any] = {"places": 4, "network": "wide", "batch": 100, "jitter": 0.0}
+PROTOCOL |= {"lr": 10**-3.5, "cosine": False}
+
+
+def test_the_protocol_has_a_table_of_its_own() -> None:
+    """Of 8 and 10 % wrong: 92 and 90 % right, mean 91, deviation √2 = 1.41."""
+    finals = [
+        {"error": 0.07, "strict": 0.08, "elements": 0.02},
+        {"error": 0.09, "strict": 0.10, "elements": 0.04},
+    ]
+    runs = [
+        make_sorting([0.9, 0.1], key="a", seed=seed, size=9, other={"final": final}, **PROTOCOL)
+        for seed, final in enumerate(finals)
+    ]
+    runs.append(make_sorting([0.2], key="b", method="odd_even", size=9, **PROTOCOL))
+    runs.append(make_sorting([0.2], key="c", method="odd_even", size=11, **PROTOCOL))
+    runs.append(make_sorting([0.3], key="d", split="validation", **PROTOCOL))
+    head, _, *table = sorting_protocol_table(runs).splitlines()
+    assert table == [
+        "| 9 | likelihood | 91.00 ± 1.41 | 97.00 ± 1.41 | 1,000 × 100, 1 s | – | 2 | – |",
+        "| 9 | odd-even network | 80.00 | – | 1,000 × 100, 0 s | – | 1 | – |",
+        "| 11 | odd-even network | 80.00 | – | 1,000 × 100, 0 s | – | 1 | – |",
+    ]
+    assert head.count("|") == table[0].count("|")
+    assert sorting_table(runs) == "No run is recorded yet.\n"
+    assert sorting_protocol_table([make_sorting([0.1])]) == "No run is recorded yet.\n"
+
+
+def test_runs_by_the_protocol_are_compared_after_as_many_steps_too() -> None:
+    """The shortest on as many numbers has 200; of another number of them, 100."""
+    runs = [
+        make_sorting([0.9, 0.5, 0.4, 0.2], key="a", size=9, steps=300, **PROTOCOL),
+        make_sorting([0.9, 0.6, 0.3], key="b", size=9, steps=200, method="odd_even", **PROTOCOL),
+        make_sorting([0.9, 0.8], key="c", size=5, steps=100, **PROTOCOL),
+    ]
+    assert [(row[0], row[2], row[5]) for row in rows(sorting_protocol_table(runs))] == [
+        ("5", "20.00", "20.00"),
+        ("9", "80.00", "60.00"),
+        ("9", "70.00", "70.00"),
+    ]
+
+
+def test_short_runs_on_test_digits_are_a_field() -> None:
+    """On a page that has a place for them; elsewhere they are results like others."""
+    runs = [
+        make_sorting([0.5, 0.2], key="a", steps=2000, other={"device": "some GPU"}),
+        make_sorting([0.5, 0.3], key="b", steps=2000, method="projection", loss="ranks"),
+        make_sorting([0.5, 0.1], key="c", steps=3000),
+        make_sorting([0.5, 0.4], key="d", steps=2000, split="validation"),
+        make_sorting([0.5, 0.4], key="e", steps=2000, **PROTOCOL),
+    ]
+    table = sorting_field_table(runs)
+    assert rows(table) == [
+        [
+            "16",
+            "3",
+            "likelihood",
+            "order",
+            "2,000 × 64",
+            "1",
+            "20.00",
+            "20.00",
+            "–",
+            "–",
+            "some GPU",
+        ],
+        ["16", "3", "projected ranks", "ranks", "2,000 × 64", "1", "30.00", "30.00", "–", "–", "–"],
+    ]
+    assert len(rows(sorting_table(runs))) == 3
+    assert len(rows(sorting_table(runs, 3000))) == 1
+    page = f"{BEGIN}\n{END}\n"
+    assert fill_sorting(page, runs) == f"{BEGIN}\n\n{sorting_table(runs)}\n{END}\n"
+    with_field = fill_sorting(f"{page}{FIELD_BEGIN}\n{FIELD_END}\n", runs)
+    assert with_field == (
+        f"{BEGIN}\n\n{sorting_table(runs, 3000)}\n{END}\n{FIELD_BEGIN}\n\n{table}\n{FIELD_END}\n"
+    )
+
+
+def test_what_is_not_the_protocol_s_is_told() -> None:
+    turned: dict[str, Any] = PROTOCOL | {"jitter": 1.0}
+    runs = [
+        make_sorting([0.1], key="a", size=3, **PROTOCOL),
+        make_sorting([0.1], key="b", size=3, **turned),
+        make_sorting([0.1], key="c", size=5, preset="paper", **PROTOCOL),
+    ]
+    assert [row[1] for row in rows(sorting_protocol_table(runs))] == [
+        "likelihood, jitter 0",
+        "likelihood",
+        "likelihood, paper's settings",
+    ]
+
+
+def timed(ms: float | None, key: str, seed: int = 0, at_once: int = 1, **others: Any) -> dict:
+    step = {"step_ms": ms, "at_once": at_once}
+    setting: dict[str, Any] = {"split": "validation", "steps": 600} | others
+    return make_sorting([0.9], key=key, seed=seed, other=step, **setting)
+
+
+def test_steps_of_short_runs_are_timed() -> None:
+    runs = [
+        timed(3.0, "b", method="odd_even"),
+        timed(2.0, "a"),
+        timed(4.0, "a", seed=1),
+        timed(9.0, "a", seed=2, at_once=3),
+        timed(9.0, "c", method="sampled", at_once=2),
+        timed(None, "d", method="exact"),
+        timed(9.0, "e", steps=5000),
+        timed(9.0, "f", split="test"),
+    ]
+    assert rows(sorting_speed_table(runs)) == [
+        ["16", "3", "likelihood", "order", "ours", "64", "2", "3", "1.00 ×"],
+        ["16", "3", "exact quicksort", "permutation", "ours", "64", "1", "–", "–"],
+        ["16", "3", "odd-even network", "permutation", "ours", "64", "1", "3", "1.00 ×"],
+    ]
+    assert rows(sorting_speed_table(runs[:1]))[0][-1] == "–"
+    assert [row[6] for row in rows(sorting_validation_table(runs))] == ["5,000 × 64"]
+    small = timed(1.0, "g", data="digits", places=1)
+    assert len(rows(sorting_validation_table([small]))) == 1
+    assert sorting_speed_table([small]) == "No run is recorded yet.\n"
+
+
+def test_all_tables_are_put_into_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    marks = f"a\n{BEGIN}\nold\n{END}\nb\n{VALIDATION_BEGIN}\nold\n{VALIDATION_END}\nc\n"
+    marks += f"{SPEED_BEGIN}\n{SPEED_END}\n{PROTOCOL_BEGIN}\n{PROTOCOL_END}\n"
+    page.write_text(marks)
+    runs = [
+        make_sorting([0.5]),
+        make_sorting([0.1], key="b", split="validation"),
+        make_sorting([0.2], key="c", size=7, **PROTOCOL),
+        timed(2.0, "d"),
+    ]
+    assert write_table(page, runs) == page
+    assert page.read_text() == fill_sorting(marks, runs)
+    assert page.read_text() == (
+        f"a\n{BEGIN}\n\n{sorting_table(runs)}\n{END}\nb\n"
+        f"{VALIDATION_BEGIN}\n\n{sorting_validation_table(runs)}\n{VALIDATION_END}\nc\n"
+        f"{SPEED_BEGIN}\n\n{sorting_speed_table(runs)}\n{SPEED_END}\n"
+        f"{PROTOCOL_BEGIN}\n\n{sorting_protocol_table(runs)}\n{PROTOCOL_END}\n"
+    )
+    assert page.read_text().count("| 1,000 × ") == 3
+    page.write_text(f"{BEGIN}\n{END}\n")
+    write_table(page, runs[1:])
+    assert page.read_text() == f"{BEGIN}\n\nNo run is recorded yet.\n\n{END}\n"
+
+
+def test_pages_and_records_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    content = f"{BEGIN}\n{END}\n{VALIDATION_END}\n"
+    page.write_text(content)
+    with pytest.raises(ValueError, match="page must hold <!-- validation table: begin -->"):
+        write_table(page, [make_sorting([0.1])])
+    with pytest.raises(ValueError, match="must be of one experiment; got attention, sorting"):
+        write_table(page, [make_attention([0.1]), make_sorting([0.1])])
+    assert page.read_text() == content

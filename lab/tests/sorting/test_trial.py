@@ -1,0 +1,470 @@
+"""A trial of the sorting experiment: what it trains on, by which losses, and how it is judged."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lab.tests.sorting.sorts import (
+    BRIGHTNESS,
+    CPU,
+    LOSSES,
+    METHODS,
+    build,
+    everything,
+    load_shapes,
+    of_every_pair,
+    use_shapes,
+)
+from tests.helpers import seeded
+from torch import Tensor, nn
+
+from sparsewire.sorting.order_loss import order_loss
+from sparsewire.sorting.quicksort import QuickSort
+from sparsewire_lab.data import Digits
+from sparsewire_lab.data.augment import jitter
+from sparsewire_lab.data.numbers import Numbers, draw_numbers, pictures
+from sparsewire_lab.sorting import experiment as sorting
+from sparsewire_lab.sorting import trial as sorting_trial
+from sparsewire_lab.sorting.experiment import Sorting
+from sparsewire_lab.sorting.networks import KeyNetwork, WideKeyNetwork
+from sparsewire_lab.sorting.peers import (
+    network_sort,
+    neural_sort,
+    projected_ranks,
+    sinkhorn_sort,
+    soft_sort_matrix,
+)
+from sparsewire_lab.sorting.trial import SortingTrial, permutation_loss, rank_loss
+
+
+@pytest.fixture(autouse=True)
+def shapes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    return use_shapes(monkeypatch)
+
+
+def seen_by(trial: SortingTrial, batch: int = 4, share: Any = everything) -> Tensor:
+    """The pictures of the next step."""
+    seen = []
+
+    def model(x: Tensor) -> Tensor:
+        seen.append(x)
+        return x.flatten(2).sum(-1).requires_grad_()
+
+    trial.loss(model, batch, share)
+    (x,) = seen
+    return x
+
+
+def next_numbers(trial: SortingTrial, batch: int, seed: int) -> tuple[Tensor, Tensor]:
+    """The pictures and values of the step after a seed, without jitter."""
+    torch.manual_seed(seed)
+    drawn = draw_numbers(trial.shelf, batch, trial.args.size, trial.args.places)
+    return pictures(trial.shelf, drawn.which), drawn.values
+
+
+# What it is built of.
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_networks_are_those_that_were_asked_for(places):
+    wide = build(network="wide", places=places).model
+    assert isinstance(wide, WideKeyNetwork)
+    paper = build(network="paper", places=places).model
+    assert isinstance(paper, KeyNetwork)
+    assert paper.key[0].in_features == 8 * places
+    assert not [m for m in paper.modules() if isinstance(m, nn.Dropout)]
+    assert [m for m in paper.modules() if isinstance(m, nn.Tanh)]
+    plain = build(network="paper", tanh=False).model
+    assert not [m for m in plain.modules() if isinstance(m, nn.Tanh)]
+    dropped = build(network="paper", dropout=0.25).model
+    assert [m.p for m in dropped.modules() if isinstance(m, nn.Dropout)] == [0.25]
+
+
+def test_weights_decay_where_it_was_asked_for():
+    plain, decaying = build().optimizer, build(decay=0.125, lr=0.5, cosine=False).optimizer
+    assert type(plain) is torch.optim.Adam
+    assert type(decaying) is torch.optim.AdamW
+    assert plain.param_groups[0]["weight_decay"] == 0
+    assert decaying.param_groups[0]["weight_decay"] == 0.125
+    assert decaying.param_groups[0]["lr"] == 0.5
+
+
+def test_the_learning_rate_falls_along_a_cosine_or_stays():
+    assert build(preset="paper").schedule is None
+    trial = build(steps=10)
+    assert trial.schedule is not None
+    rates = []
+    for _ in range(10):
+        rates.append(trial.optimizer.param_groups[0]["lr"])
+        trial.optimizer.step()
+        trial.schedule.step()
+    want = [2e-3 * 0.5 * (1 + math.cos(math.pi * step / 10)) for step in range(10)]
+    assert rates == pytest.approx(want)
+
+
+@pytest.mark.parametrize("method", ["exact", "sampled"])
+def test_quicksort_is_the_one_that_was_asked_for(method):
+    sort = build(method=method, temperature=0.25).sort
+    assert (sort.method, sort.temperature) == (method, 0.25)
+    assert sort.samples == (4 if method == "sampled" else None)
+    assert build(method="sampled", samples=3).sort.samples == 3
+
+
+# What it trains on, and what it is judged by.
+
+
+@pytest.mark.parametrize(
+    ("split", "splits"),
+    [("test", ["all-train", "test"]), ("validation", ["train", "validation"])],
+)
+def test_what_is_judged_was_never_trained_on(split, splits, shapes):
+    """The brightness of every picture tells where it is from."""
+    trial = build(split=split, jitter=0.0, sets=50)
+    assert shapes == splits
+    mine, held_out = (
+        set(range(BRIGHTNESS[name], BRIGHTNESS[name] + 30))  # pyright: ignore
+        for name in splits
+    )
+    assert not mine & held_out
+    trained = seen_by(trial, 50).flatten(0, 2).flatten(1).amax(1) * 255
+    assert set(trained.round().int().tolist()) == mine
+    judged = pictures(trial.judged, trial.sets.which).flatten(0, 2).flatten(1).amax(1) * 255
+    assert set(judged.round().int().tolist()) == held_out
+
+
+def test_mnist_is_read_from_its_folder(monkeypatch):
+    asked = []
+
+    def load(split: Any, folder: Path | None) -> Digits:
+        asked.append((split, folder))
+        return load_shapes(split)
+
+    monkeypatch.setattr(sorting, "load_mnist", load)
+    args = Sorting(mnist=Path("some"), size=4, sets=3, device="cpu")
+    args.resolved().build(0, CPU)
+    assert asked == [("all-train", Path("some")), ("test", Path("some"))]
+
+
+def test_the_sets_that_errors_are_measured_on_stay():
+    """Whatever the seed, the method, the network, and the state of torch's generator."""
+    first = build(seed=0)
+    assert first.sets.which.shape == (6, 4, 1)
+    assert first.sets.values.shape == (6, 4)
+    others = [build(seed=1), build(method="sampled"), build(network="paper"), build(preset="paper")]
+    for trial in others:
+        assert torch.equal(trial.sets.which, first.sets.which)
+        assert torch.equal(trial.sets.values, first.sets.values)
+        assert torch.equal(trial.judged.images, first.judged.images)
+
+
+def test_sets_show_the_values_that_they_are_judged_by():
+    trial = build(places=2, sets=20)
+    held_out = load_shapes("test")
+    shown = pictures(trial.judged, trial.sets.which)
+    bright = (shown.amax((-1, -2)) * 255).round().long() - BRIGHTNESS["test"]
+    digits = held_out.labels[bright]
+    assert torch.equal(digits[..., 0] * 10 + digits[..., 1], trial.sets.values)
+
+
+@torch.no_grad()
+def test_pictures_that_occur_often_are_read_once(monkeypatch):
+    """By the paper's network, which reads digit by digit; keys are those of reading them all."""
+    trial = build(network="paper", places=2, size=4, sets=100)
+    trial.model.eval()
+    seen = []
+    read = KeyNetwork.digits
+    monkeypatch.setattr(KeyNetwork, "digits", lambda net, x: (seen.append(len(x)), read(net, x))[1])
+    keys = trial.keys()
+    assert keys.shape == (100, 4)
+    assert sum(seen) == len(trial.judged.images) < 800
+    want = trial.model(pictures(trial.judged, trial.sets.which))
+    torch.testing.assert_close(keys, want, rtol=1e-4, atol=1e-5)
+
+
+def test_every_step_has_numbers_of_its_own():
+    trial = build(jitter=0.0)
+    torch.manual_seed(3)
+    first, second = seen_by(trial), seen_by(trial)
+    assert first.shape == (4, 4, 1, 28, 28)
+    assert not torch.equal(first, second)
+    torch.manual_seed(3)
+    assert torch.equal(seen_by(trial), first)
+
+
+def test_pictures_are_jittered_in_training_as_far_as_was_asked_for():
+    plain = build(places=2, jitter=0.0)
+    want, _ = next_numbers(plain, 4, seed=5)
+    torch.manual_seed(5)
+    assert torch.equal(seen_by(plain), want)
+    for strength in (0.5, 1.0):
+        trial = build(places=2, jitter=strength)
+        want, _ = next_numbers(trial, 4, seed=5)
+        changed = jitter(want.view(32, 1, 28, 28), strength).view_as(want)
+        torch.manual_seed(5)
+        torch.testing.assert_close(seen_by(trial), changed)
+        assert not torch.equal(changed, want)
+
+
+def test_nothing_is_jittered_when_it_is_judged():
+    trial = build(jitter=1.0)
+    trial.model.eval()
+    shown = pictures(trial.judged, trial.sets.which)
+    torch.testing.assert_close(trial.keys(), trial.model(shown))
+
+
+# Losses.
+
+
+def check_gradients(trial: SortingTrial) -> None:
+    """Of one step, for every parameter by its name.
+
+    A number added to all keys changes no order: the last bias has the gradient zero.
+    """
+    loss = trial.loss(trial.model, 4, everything)
+    assert loss.shape == ()
+    assert loss.dtype == torch.float32
+    assert loss.isfinite()
+    assert loss > 0
+    loss.backward()
+    gradients = {name: p.grad for name, p in trial.model.named_parameters()}
+    last = list(gradients)[-1]
+    assert last == ("key.2.bias" if trial.args.network == "paper" else "key.bias")
+    for name, gradient in gradients.items():
+        assert gradient is not None, name
+        assert gradient.isfinite().all(), name
+        assert name == last or gradient.abs().max() > 1e-7, name
+    torch.testing.assert_close(gradients[last], torch.zeros(1), rtol=0, atol=1e-6)
+
+
+@of_every_pair
+def test_every_loss_is_finite_and_gives_every_parameter_a_gradient(method, loss):
+    check_gradients(build(method=method, loss=loss))
+
+
+@pytest.mark.parametrize("method", ["likelihood", "sampled", "neuralsort"])
+def test_the_paper_s_network_gets_gradients_too(method):
+    check_gradients(build(method=method, network="paper", places=2))
+
+
+@pytest.mark.parametrize("method", ["exact", "sampled", "odd_even", "neuralsort", "likelihood"])
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_sets_of_any_size_can_be_trained_on(method, size):
+    check_gradients(build(method=method, size=size))
+
+
+def some_keys(batch: int, n: int = 4) -> Tensor:
+    return torch.randn(batch, n, generator=seeded(7)).requires_grad_()
+
+
+def share(t: Tensor) -> Tensor:
+    return t[2:5]
+
+
+@pytest.mark.parametrize(
+    ("temperature", "bend", "reach"),
+    [(1.0, 0.0, None), (0.5, 0.0, None), (0.5, 0.3, None), (0.5, 0.3, 1)],
+)
+def test_the_order_loss_is_the_likelihood_for_each_number_of_the_share(temperature, bend, reach):
+    trial = build(temperature=temperature, bend=bend, reach=reach)
+    keys = some_keys(3)
+    _, values = next_numbers(trial, 8, seed=3)
+    torch.manual_seed(3)
+    got = trial.loss(lambda x: keys[: len(x)], 8, share)
+    given = {"temperature": temperature, "bend": bend or math.inf, "reach": reach}
+    want = order_loss(keys, values[2:5], **given) / 4
+    torch.testing.assert_close(got, want)
+
+
+def cross_entropy_by_hand(found: Tensor, target: Tensor) -> Tensor:
+    found = found.clamp(1e-6, 1 - 1e-6)
+    return -(target * found.log() + (1 - target) * (1 - found).log()).mean()
+
+
+@pytest.mark.parametrize("method", ["exact", "sampled"])
+@pytest.mark.parametrize("size", [3, 4])
+def test_the_steps_loss_compares_pictures_after_every_half(method, size):
+    """The sorted pictures are sent back through what comes after each."""
+    trial = build(method=method, loss="steps", jitter=0.0, size=size)
+    keys = some_keys(3, size)
+    x, values = next_numbers(trial, 8, seed=3)
+    x, values = x[2:5], values[2:5]
+    first, second = QuickSort(method).halves(keys)
+    pixels = x.flatten(2)
+    goal = torch.stack([p[v.argsort(stable=True)] for p, v in zip(pixels, values, strict=True)])
+    want = cross_entropy_by_hand(first @ pixels, (second.mT @ goal).clamp(0, 1))
+    want = want + cross_entropy_by_hand(second @ first @ pixels, goal)
+    torch.manual_seed(3)
+    got = trial.loss(lambda x: keys[: len(x)], 8, share)
+    torch.testing.assert_close(got, want)
+
+
+of_every_matrix = pytest.mark.parametrize(
+    "method", [method for method in METHODS if "permutation" in LOSSES[method]]
+)
+
+
+@of_every_matrix
+def test_other_losses_compare_what_the_matrix_sorts(method):
+    keys = some_keys(3)
+    for loss in ("permutation", "pixels"):
+        trial = build(method=method, loss=loss, jitter=0.0)
+        x, values = next_numbers(trial, 8, seed=3)
+        x, values = x[2:5], values[2:5]
+        matrix = trial.matrix(keys)
+        pixels = x.flatten(2)
+        goal = torch.stack([p[v.argsort(stable=True)] for p, v in zip(pixels, values, strict=True)])
+        want = permutation_loss(matrix, values)
+        if loss == "pixels":
+            want = cross_entropy_by_hand(matrix @ pixels, goal)
+        torch.manual_seed(3)
+        got = trial.loss(lambda x: keys[: len(x)], 8, share)
+        torch.testing.assert_close(got, want)
+
+
+@of_every_matrix
+def test_matrices_of_every_method_sort_the_smallest_first(method):
+    order = torch.tensor([[2, 0, 3, 1], [3, 2, 1, 0], [1, 3, 0, 2]])
+    matrix = build(method=method).matrix(order * 40.0)
+    assert matrix.shape == (3, 4, 4)
+    assert torch.equal(matrix.argmax(-1), order.argsort(-1))
+    assert permutation_loss(matrix, order) < 0.05
+    assert permutation_loss(matrix, -order) > 1
+
+
+def test_peers_are_those_that_were_asked_for():
+    keys = some_keys(3)
+    peers = {
+        "neuralsort": neural_sort(keys, 0.5),
+        "softsort": soft_sort_matrix(keys, 0.5),
+        "odd_even": network_sort(keys, 2.0, "odd_even"),
+        "bitonic": network_sort(keys, 2.0, "bitonic"),
+    }
+    for method, want in peers.items():
+        torch.testing.assert_close(build(method=method, temperature=0.5).matrix(keys), want)
+    torch.manual_seed(1)
+    want = sinkhorn_sort(keys, 0.5, noise=1.0)
+    trial = build(method="sinkhorn", temperature=0.5)
+    torch.manual_seed(1)
+    torch.testing.assert_close(trial.matrix(keys), want)
+
+
+@pytest.mark.parametrize("method", ["neuralsort", "softsort", "odd_even", "bitonic", "exact"])
+def test_a_temperature_divides_the_keys_of_every_method(method):
+    keys = some_keys(3)
+    hot = build(method=method, temperature=2.0).matrix(keys)
+    torch.testing.assert_close(build(method=method, temperature=1.0).matrix(keys / 2), hot)
+    assert not torch.allclose(build(method=method, temperature=1.0).matrix(keys), hot)
+
+
+def test_the_noise_of_sinkhorn_is_drawn_anew():
+    trial, keys = build(method="sinkhorn"), some_keys(3)
+    assert not torch.equal(trial.matrix(keys), trial.matrix(keys))
+
+
+def test_the_loss_of_ranks_is_their_squared_error():
+    """Of 5, 3, 5, whose ranks are 1½, 0, 1½: the equal ones share theirs."""
+    ranks, values = torch.tensor([[1.0, 0.5, 1.5]]), torch.tensor([[5, 3, 5]])
+    torch.testing.assert_close(rank_loss(ranks, values), torch.tensor((0.25 + 0.25 + 0) / 3))
+    trial, keys = build(method="projection", temperature=0.5), some_keys(3)
+    values = torch.tensor([[4, 1, 1, 9], [0, 1, 2, 3], [7, 7, 7, 7]])
+    want = [[2, 0.5, 0.5, 3], [0, 1, 2, 3], [1.5, 1.5, 1.5, 1.5]]
+    error = (projected_ranks(keys, 0.5) - torch.tensor(want)).square().mean()
+    torch.testing.assert_close(rank_loss(projected_ranks(keys, 0.5), values), error)
+    assert trial.args.loss == "ranks"
+
+
+def test_equal_numbers_may_change_places_in_the_permutation_loss():
+    """5, 3, 5: the first and the last may go to the second or the third place."""
+    matrix = torch.tensor([[0.2, 0.7, 0.1], [0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
+    chances = [0.5 + 0.1, 0.7, 0.2 + 0.7]
+    want = -sum(map(math.log, chances)) / 3
+    got = permutation_loss(matrix[None], torch.tensor([[5, 3, 5]]))
+    assert got.item() == pytest.approx(want)
+    # Without ties it is one entry for each: 5, 3, 6.
+    want = -sum(map(math.log, [0.5, 0.7, 0.7])) / 3
+    assert permutation_loss(matrix[None], torch.tensor([[5, 3, 6]])).item() == pytest.approx(want)
+    # And where all are equal, nothing but the sums of columns counts: 0.8, 1.2 and 1.
+    want = -sum(map(math.log, [0.8, 1.2, 1.0])) / 3
+    got = permutation_loss(matrix[None], torch.tensor([[4, 4, 4]]))
+    assert got.item() == pytest.approx(want, abs=1e-6)
+
+
+def test_the_permutation_loss_of_a_batch_is_the_mean_and_stays_finite():
+    right, values = torch.eye(3), torch.tensor([[1, 2, 3], [3, 2, 1]])
+    assert permutation_loss(right.expand(1, 3, 3), values[:1]) == 0
+    both = permutation_loss(right.expand(2, 3, 3), values)
+    # Two of three are in the wrong place, of chance zero.
+    assert both.item() == pytest.approx(-2 * math.log(1e-20) / 6)
+
+
+# Judging.
+
+
+class Planted(nn.Module):
+    """Answers with keys that it is given, whatever it sees, so many at a time."""
+
+    def __init__(self, keys: Tensor) -> None:
+        super().__init__()
+        self.keys, self.at = keys, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.at += len(x)
+        return self.keys[self.at - len(x) : self.at]
+
+
+VALUES = torch.tensor([[1, 2, 3, 4], [5, 5, 1, 2], [3, 1, 2, 2], [9, 8, 7, 6]])
+KEYS = torch.tensor([[0, 1, 2, 3], [4, 3, 1, 2], [0, 1, 2, 3], [4, 3, 1, 2]]).float()
+
+
+@pytest.mark.parametrize("at_once", [1, 8, 20_000])
+def test_errors_by_hand(at_once, monkeypatch):
+    """In order; in order but for equal ones; as it came, all moved; two of four changed places."""
+    monkeypatch.setattr(sorting_trial, "_AT_ONCE", {"cpu": at_once})
+    trial = build(sets=4)
+    trial.sets = Numbers(trial.sets.which, VALUES)
+    trial.model = Planted(KEYS)
+    found = trial.evaluate()
+    assert found == {"error": 2 / 4, "strict": 3 / 4, "elements": (0 + 2 + 4 + 2) / 16}
+
+
+@pytest.mark.parametrize(
+    ("values", "keys", "errors"),
+    [
+        ([1, 2, 3, 4], [-3.0, 0.5, 0.75, 9.0], (0, 0, 0)),
+        ([4, 3, 2, 1], [1.0, 2.0, 3.0, 4.0], (1, 1, 1)),
+        ([1, 2, 3, 4], [1.0, 3.0, 2.0, 4.0], (1, 1, 0.5)),
+        ([7, 7, 7, 7], [1.0, 3.0, 2.0, 4.0], (0, 1, 0.5)),
+        ([7, 7, 7, 7], [0.0, 0.0, 0.0, 0.0], (0, 0, 0)),
+        ([2, 3, 4, 1], [1.0, 2.0, 3.0, 4.0], (1, 1, 1)),
+    ],
+)
+def test_errors_of_one_set(values, keys, errors, monkeypatch):
+    trial = build(sets=1)
+    trial.sets = Numbers(trial.sets.which, torch.tensor([values]))
+    monkeypatch.setattr(trial, "keys", lambda: torch.tensor([keys]))
+    assert tuple(trial.evaluate().values()) == errors
+
+
+@torch.no_grad()
+def test_keys_are_the_same_however_many_are_read_at_once(monkeypatch):
+    trial = build(sets=7, places=2)
+    trial.model.eval()
+    want = trial.keys()
+    assert want.shape == (7, 4)
+    assert want.dtype == torch.float32
+    for digits in (1, 8, 24):
+        monkeypatch.setattr(sorting_trial, "_AT_ONCE", {"cpu": digits})
+        torch.testing.assert_close(trial.keys(), want)
+
+
+@torch.no_grad()
+def test_judging_draws_nothing_and_changes_nothing():
+    trial = build(network="paper", dropout=0.5)
+    trial.model.eval()
+    before = torch.get_rng_state()
+    state = {name: tensor.clone() for name, tensor in trial.model.state_dict().items()}
+    assert trial.evaluate() == trial.evaluate()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(state[name], t) for name, t in trial.model.state_dict().items())

@@ -1,0 +1,133 @@
+"""Files are the old one or the new one, whole, whatever goes wrong while they are written."""
+
+import os
+from pathlib import Path
+
+import pytest
+from lab.tests.train.toy import full_disk
+
+from sparsewire_lab.files import DiskError, append_line, write_whole
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_written_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "file"
+    write_whole(path, b"one")
+    assert path.read_bytes() == b"one"
+    write_whole(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert names(path.parent) == ["file"]
+
+
+def test_what_comes_before_the_name_sees_the_old_file(tmp_path: Path) -> None:
+    path, seen = tmp_path / "file", []
+    path.write_bytes(b"old")
+    write_whole(path, b"new", before=lambda: seen.append(path.read_bytes()))
+    assert seen == [b"old"]
+    assert path.read_bytes() == b"new"
+
+
+def test_an_error_before_the_name_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        raise OSError("the disk is gone")
+
+    with pytest.raises(DiskError, match=r"file could not be written, 3 bytes: the disk is gone"):
+        write_whole(path, b"new", before=fail)
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_a_failing_system_call_leaves_the_old_file_and_nothing_else(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, name, fail)
+    with pytest.raises(DiskError, match="Input/output error"):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_second_ctrl_c_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, b"new", before=interrupt)
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("limit", [0, 5000])
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(limit: int, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with full_disk(limit), pytest.raises(DiskError, match=r"file could not .* 20,000 bytes: "):
+        write_whole(path, b"x" * 20_000)
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+    write_whole(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    for write in (
+        lambda: write_whole(folder / "file", b"x"),
+        lambda: append_line(folder / "x", ""),
+    ):
+        with pytest.raises(DiskError, match="locked"):
+            write()
+    assert names(folder) == []
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(DiskError, match=r"file.inside could not be written"):
+        write_whole(tmp_path / "file" / "inside", b"x")
+    with pytest.raises(DiskError, match=r"file.inside could not be added to"):
+        append_line(tmp_path / "file" / "inside", "x")
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_lines_are_added(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "lines"
+    append_line(path, "one")
+    append_line(path, "zwei ± 2")
+    assert path.read_bytes() == "one\nzwei ± 2\n".encode()
+
+
+def test_a_line_after_one_that_was_cut_off_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\ntw")
+    append_line(path, "three")
+    append_line(path, "four")
+    assert path.read_bytes() == b"one\ntw\nthree\nfour\n"
+
+
+def test_a_full_disk_keeps_the_lines_that_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    append_line(path, "one")
+    with full_disk(7), pytest.raises(DiskError, match="lines could not be added to"):
+        append_line(path, "two and more")
+    append_line(path, "three")
+    lines = path.read_text().splitlines()
+    assert lines[0] == "one"
+    assert lines[-1] == "three"

@@ -1,0 +1,243 @@
+"""The loop: what a step does, what an evaluation notes, and what the meter counts."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lab.tests.train.toy import (
+    DATA,
+    Toy,
+    assert_identical,
+    finished,
+    resumed,
+    stop,
+    toy_trial,
+    training_of,
+    without_times,
+)
+
+from sparsewire_lab.identity.experiment import Identity
+from sparsewire_lab.train.checkpoints import read_checkpoint
+from sparsewire_lab.train.loop import Meter
+from sparsewire_lab.train.randomness import random_state
+from sparsewire_lab.train.trial import Share
+
+CPU = torch.device("cpu")
+
+# Checks of annotations draw from Python's generator, and no two runs would draw the same.
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+def gradient_of(folder: Path, **arguments: Any) -> tuple[torch.Tensor, float]:
+    """The gradient and the loss of a first step, without any randomness."""
+    experiment = Toy(drop=0.0, noise=0.0, batch=16, **arguments)
+    training = training_of(experiment, folder)
+    loss = training.advance()
+    gradient = toy_trial(training).linear.weight.grad
+    assert gradient is not None
+    return gradient, loss.item()
+
+
+def test_parts_of_a_batch_add_up_to_its_gradient(folder: Path) -> None:
+    training = training_of(Toy(), folder)
+    linear = toy_trial(training).linear
+    x = DATA[:16]
+    loss = (linear(x) - x.sum(1, keepdim=True)).square().mean()
+    (want,) = torch.autograd.grad(loss, [linear.weight])
+    for accumulate in (1, 2, 4):
+        gradient, mean = gradient_of(folder, accumulate=accumulate)
+        torch.testing.assert_close(gradient, want)
+        assert mean == pytest.approx(loss.item())
+
+
+def test_parts_of_a_batch_end_where_the_whole_one_does(folder: Path) -> None:
+    ends = []
+    for accumulate in (1, 2):
+        experiment = Toy(drop=0.0, noise=0.0, batch=16, accumulate=accumulate)
+        ends.append(finished(experiment, folder / str(accumulate)))
+    torch.testing.assert_close(ends[1]["model"], ends[0]["model"])
+    assert ends[1]["curve"]["loss"][1:] == pytest.approx(ends[0]["curve"]["loss"][1:])
+
+
+def test_the_schedule_is_followed(folder: Path) -> None:
+    training = training_of(Toy(), folder)
+    rates = []
+    loss = training.trial.loss
+
+    def noted(model: Any, batch: int, share: Share) -> torch.Tensor:
+        rates.append(training.trial.optimizer.param_groups[0]["lr"])
+        return loss(model, batch, share)
+
+    training.trial.loss = noted
+    training.run()
+    assert rates == [0.05] * 4 + [0.025] * 4 + [0.0125] * 4
+
+
+def test_the_curve_has_a_point_for_every_evaluation(folder: Path) -> None:
+    experiment = Toy(steps=10)
+    training = training_of(experiment, folder)
+    losses = []
+    advance = training.advance
+
+    def noted() -> torch.Tensor:
+        losses.append(float(loss := advance()))
+        return loss
+
+    training.advance = noted
+    training.run()
+    curve = training.curve
+    assert curve["step"] == [0, 4, 8, 10]
+    means = [sum(losses[a:b]) / (b - a) for a, b in ((0, 4), (4, 8), (8, 10))]
+    assert curve["loss"] == [None, *(pytest.approx(mean) for mean in means)]
+    assert len(curve["error"]) == len(curve["seconds"]) == 4
+    assert training.frames["step"].tolist() == [0, 4, 8, 10]
+    assert training.frames["weight"].shape == (4, 1, 4)
+    assert torch.equal(training.frames["weight"][-1], toy_trial(training).linear.weight)
+
+
+def test_the_first_frame_is_of_the_first_evaluation(folder: Path) -> None:
+    training = training_of(Toy(), folder)
+    weight = toy_trial(training).linear.weight
+    first = weight.detach().clone()
+    training.trial.snapshot = lambda step: {"weight": weight}
+    training.run()
+    assert torch.equal(training.frames["weight"][-1], weight)
+    assert torch.equal(training.frames["weight"][0], first)
+
+
+def test_without_snapshots_there_are_no_frames(folder: Path) -> None:
+    assert finished(Toy(frames=False), folder)["frames"] == {}
+
+
+def test_a_run_that_learns_ends_better(folder: Path) -> None:
+    errors = finished(Toy(drop=0.0, steps=200, schedule=False), folder)["curve"]["error"]
+    assert errors[-1] < 0.1 * errors[0]
+
+
+def test_evaluations_leave_random_numbers_alone(folder: Path) -> None:
+    """Dropout is off in them, and they have generators of their own."""
+    rare, often = (finished(Toy(evaluate_every=n), folder / str(n)) for n in (12, 1))
+    assert_identical(often["model"], rare["model"])
+    assert_identical(often["random"], rare["random"])
+    given = {"size": 8, "steps": 5, "batch": 8, "device": "cpu", "tensorboard": False}
+    training = training_of(Identity(**given, quiet=True).resolved(), folder)
+    before = random_state(CPU)
+    training.trial.evaluate()
+    training.trial.snapshot(0)
+    assert_identical(random_state(CPU), before)
+
+
+def test_models_train_in_their_training_mode(folder: Path) -> None:
+    training = training_of(Toy(), folder)
+    modes: dict[str, set[bool]] = {"loss": set(), "evaluate": set()}
+    for name in modes:
+        method = getattr(training.trial, name)
+
+        def noted(*arguments: Any, name: str = name, method: Any = method) -> Any:
+            modes[name].add(training.trial.model.training)
+            return method(*arguments)
+
+        setattr(training.trial, name, noted)
+    training.run()
+    assert modes == {"loss": {True}, "evaluate": {False}}
+
+
+@pytest.mark.parametrize("name", ["conclude", "constants", "evaluate", "snapshot"])
+def test_models_are_judged_without_gradients_and_train_on(name: str, folder: Path) -> None:
+    """In evaluation mode, whatever is asked; a failure in it leaves no other mode behind."""
+    training = training_of(Toy(steps=4), folder)
+    trial = training.trial
+    modes = []
+
+    def noted(*_: Any) -> dict[str, Any]:
+        modes.append((trial.model.training, torch.is_grad_enabled()))
+        return {"error": 0.5} if name in ("evaluate", "conclude") else {}
+
+    setattr(trial, name, noted)
+    training.run()
+    assert trial.model.training
+    training.conclude()
+    training.constants()
+    assert {*modes} == {(False, False)}
+    assert trial.model.training
+    assert torch.is_grad_enabled()
+
+    def fails(*_: Any) -> Any:
+        raise OSError("no")
+
+    setattr(trial, name, fails)
+    if name in ("conclude", "constants"):
+        with pytest.raises(OSError, match="no"):
+            getattr(training, name)()
+        assert trial.model.training
+
+
+def test_the_end_is_measured_once_and_only_when_asked(folder: Path) -> None:
+    training = training_of(Toy(), folder)
+    training.trial.conclude = lambda: {"slow": 3.0}
+    training.run()
+    assert training.conclusion == {}
+    training.conclude()
+    assert training.conclusion == {"slow": 3.0}
+    assert "slow" not in training.curve
+
+
+def test_until_stops_after_the_first_evaluation_below_it(folder: Path) -> None:
+    experiment = Toy(drop=0.0, noise=0.0, steps=400, schedule=False, evaluate_every=10)
+    errors = finished(experiment, folder / "whole")["curve"]["error"]
+    limit = errors[5] * 1.0001
+    first = next(i for i, error in enumerate(errors) if error < limit)
+    early = finished(dataclasses.replace(experiment, until=limit), folder / "early")
+    assert early["step"] == 10 * first < 400
+    assert early["curve"]["error"] == errors[: first + 1]
+    assert read_checkpoint(folder / "early" / "last.pt")["step"] == early["step"]
+
+
+def test_until_that_is_never_reached_changes_nothing(whole: dict[str, Any], folder: Path) -> None:
+    assert_identical(without_times(finished(Toy(until=1e-30), folder)), whole)
+
+
+def test_bfloat16_runs_on_the_cpu(folder: Path) -> None:
+    experiment = Toy(precision="bf16", drop=0.0, noise=0.0, batch=16)
+    gradient, _ = gradient_of(folder / "step", precision="bf16")
+    exact, _ = gradient_of(folder / "step")
+    assert gradient.dtype == torch.float32
+    assert not torch.equal(gradient, exact)
+    torch.testing.assert_close(gradient, exact, rtol=0.05, atol=0.05)
+    want = finished(experiment, folder / "whole")
+    stop(experiment, folder / "parts", 6)
+    assert_identical(without_times(resumed(experiment, folder / "parts")), without_times(want))
+
+
+def test_the_meter_has_the_mean_since_it_was_asked() -> None:
+    meter = Meter(CPU)
+    assert meter.mean() is None
+    for loss in (1.0, 2.0, 6.0):
+        meter.note(torch.tensor(loss))
+    assert meter.mean() == 3.0
+    assert meter.mean() is None
+    meter.note(torch.tensor(5.0))
+    assert meter.mean() == 5.0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_the_meter_keeps_the_first_bad_step(bad: float) -> None:
+    meter = Meter(CPU)
+    for loss in (1.0, 2.0, bad, 1.0, bad):
+        meter.note(torch.tensor(loss))
+    assert int(meter.first_bad) == 3
+    assert int(meter.steps) == 5
+
+
+def test_the_meter_can_be_saved_in_the_middle() -> None:
+    meter, other = Meter(CPU), Meter(CPU)
+    meter.note(torch.tensor(1.0))
+    state = meter.state_dict()
+    meter.note(torch.tensor(2.0))
+    other.load_state_dict(state)
+    other.note(torch.tensor(2.0))
+    assert_identical(other.state_dict(), meter.state_dict())
+    assert other.mean() == 1.5

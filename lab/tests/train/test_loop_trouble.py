@@ -1,0 +1,195 @@
+"""The loop: full disks, damaged files and bad numbers end it cleanly."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lab.tests.train.toy import (
+    Toy,
+    assert_identical,
+    finished,
+    full_disk,
+    resumed,
+    stop,
+    toy_trial,
+    training_of,
+    without_times,
+)
+
+from sparsewire_lab.files import DiskError
+from sparsewire_lab.train.checkpoints import read_checkpoint
+from sparsewire_lab.train.loop import DivergedError
+from sparsewire_lab.train.trial import Share
+
+# Checks of annotations draw from Python's generator, and no two runs would draw the same.
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+def test_checkpoints_are_saved_every_so_many_steps_and_at_the_end(folder: Path) -> None:
+    training = training_of(Toy(), folder)
+    steps = []
+    save = training.checkpoints.save
+
+    def noted(state: dict[str, Any]) -> None:
+        steps.append(state["step"])
+        save(state)
+
+    training.checkpoints.save = noted
+    training.run()
+    assert steps == [5, 10, 12]
+    assert sorted(path.name for path in folder.iterdir()) == ["best.pt", "last.pt", "previous.pt"]
+
+
+def test_the_best_checkpoint_is_of_the_best_evaluation(folder: Path) -> None:
+    """With a large learning rate and noise the last one is not the best."""
+    experiment = Toy(lr=0.8, schedule=False, steps=50, noise=2.0)
+    state = finished(experiment, folder)
+    errors, steps = state["curve"]["error"], state["curve"]["step"]
+    best = min(range(1, len(errors)), key=lambda i: errors[i])
+    assert 0 < best < len(errors) - 1
+    saved = read_checkpoint(folder / "best.pt")
+    assert saved["step"] == steps[best]
+    assert saved["best"] == errors[best] == state["best"]
+    training = training_of(experiment, folder)
+    training.trial.model.load_state_dict(saved["model"])
+    training.trial.model.eval()
+    assert training.trial.evaluate()["error"] == errors[best]
+
+
+def test_a_run_that_only_gets_worse_has_no_best_checkpoint(folder: Path) -> None:
+    training = training_of(Toy(), folder)
+    errors = iter(range(10))
+    training.trial.evaluate = lambda: {"error": float(next(errors))}
+    training.run()
+    assert training.best == 0.0
+    assert not (folder / "best.pt").exists()
+
+
+def test_a_full_disk_names_the_last_good_checkpoint_which_can_be_resumed(
+    whole: dict[str, Any], folder: Path
+) -> None:
+    training = training_of(Toy(), folder)
+    trial, disk = toy_trial(training), full_disk(1000)
+    after_step = trial.after_step
+
+    def fill() -> None:
+        after_step()
+        if training.step == 10:
+            disk.__enter__()
+
+    trial.after_step = fill
+    try:
+        with pytest.raises(DiskError) as error:
+            training.run()
+    finally:
+        disk.__exit__(None, None, None)
+    message = str(error.value)
+    assert "last.pt could not be written" in message
+    assert f"after step 10; the last good checkpoint is {folder / 'last.pt'}" in message
+    assert not [path for path in folder.iterdir() if path.suffix == ".tmp"]
+    assert read_checkpoint(folder / "last.pt")["step"] == 5
+    assert_identical(without_times(resumed(Toy(), folder)), whole)
+
+
+def test_a_disk_that_was_full_from_the_start_left_nothing(folder: Path) -> None:
+    experiment = Toy(evaluate_every=20)
+    with full_disk(1000), pytest.raises(DiskError, match="nothing was saved before"):
+        finished(experiment, folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_disk_that_fills_at_an_evaluation_names_the_last_good_checkpoint(folder: Path) -> None:
+    stop(Toy(), folder, 6)
+    (folder / "best.pt").unlink()
+    training = training_of(Toy(), folder)
+    training.resume()
+    training.trial.evaluate = lambda: {"error": 0.0}
+    with full_disk(1000), pytest.raises(DiskError, match="the last good checkpoint is"):
+        training.run()
+
+
+# --- divergence ----------------------------------------------------------------------------------
+
+
+def finite_weights(path: Path) -> bool:
+    return all(bool(w.isfinite().all()) for w in read_checkpoint(path)["model"].values())
+
+
+@pytest.mark.parametrize("step", [6, 8, 10, 12])
+def test_a_loss_that_is_not_a_number_ends_the_run(step: int, folder: Path) -> None:
+    """Also at the steps of an evaluation, of a checkpoint, and at the last one."""
+    training = training_of(Toy(nan_at=(step, step + 1)), folder, seed=3)
+    with pytest.raises(DivergedError) as error:
+        training.run()
+    good = 10 if step == 12 else 5
+    assert f"NaN or infinite in step {step} of seed 3; " in str(error.value)
+    assert f"the last good checkpoint is {folder / 'last.pt'}" in str(error.value)
+    assert read_checkpoint(folder / "last.pt")["step"] == good
+    for path in folder.iterdir():
+        assert finite_weights(path)
+
+
+def test_nothing_is_saved_after_a_bad_loss_that_nobody_looked_at(folder: Path) -> None:
+    """On a GPU losses are looked at now and then only, and before every save."""
+    training = training_of(Toy(), folder)
+    training.meter.note(torch.tensor(math.nan))
+    with pytest.raises(DivergedError, match="in step 1 of seed 0"):
+        training.save()
+    assert not folder.exists()
+
+
+def test_a_first_step_that_diverges_saved_nothing(folder: Path) -> None:
+    with pytest.raises(DivergedError, match="in step 1 of seed 0; nothing was saved before"):
+        finished(Toy(nan_at=(1,)), folder)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("step", [6, 8, 11])
+def test_weights_that_are_not_finite_end_the_run(step: int, folder: Path) -> None:
+    """The loss of the step is fine, and its gradient infinite: told by the next step or look."""
+    seen = step if step == 8 else step + 1
+    with pytest.raises(DivergedError, match=rf"in step {seen} of seed 0; the last good") as e:
+        finished(Toy(burst_at=step), folder)
+    assert str(folder / "last.pt") in str(e.value)
+    for path in folder.iterdir():
+        assert finite_weights(path)
+
+
+@pytest.mark.parametrize("step", [10, 12])
+def test_weights_that_are_not_finite_are_not_saved(step: int, folder: Path) -> None:
+    """At the step of a checkpoint, and at the last one."""
+    with pytest.raises(DivergedError):
+        finished(Toy(burst_at=step), folder)
+    for path in folder.iterdir():
+        assert finite_weights(path)
+
+
+def test_an_operation_that_refuses_weights_that_are_not_finite_ends_the_run_too(
+    folder: Path,
+) -> None:
+    training = training_of(Toy(burst_at=6), folder)
+    trial = toy_trial(training)
+    loss = trial.loss
+
+    def strict(model: Any, batch: int, share: Share) -> torch.Tensor:
+        if not trial.linear.weight.isfinite().all():
+            raise ValueError("weights must be finite")
+        return loss(model, batch, share)
+
+    trial.loss = strict
+    with pytest.raises(DivergedError, match="in step 7 of seed 0") as error:
+        training.run()
+    assert isinstance(error.value.__cause__, ValueError)
+
+
+def test_other_errors_are_left_as_they_are(folder: Path) -> None:
+    training = training_of(Toy(), folder)
+
+    def fail(model: Any, batch: int, share: Share) -> torch.Tensor:
+        raise ValueError("something else")
+
+    training.trial.loss = fail
+    with pytest.raises(ValueError, match="something else"):
+        training.run()

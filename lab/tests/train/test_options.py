@@ -1,0 +1,201 @@
+"""Arguments: what is refused, what decides a run, and what stands in a record."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lab.tests.train.toy import Toy
+
+from sparsewire_lab.identity.experiment import PAPER_RATES, Identity
+from sparsewire_lab.train.options import Experiment, processes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"steps": 0}, "steps must be at least 1; got 0"),
+        ({"batch": 0}, "batch must be at least 1; got 0"),
+        ({"accumulate": 0}, "accumulate must be at least 1"),
+        ({"evaluate_every": 0}, "evaluate_every must be at least 1"),
+        ({"checkpoint_every": -5}, "checkpoint_every must be at least 1; got -5"),
+        ({"lr": 0.0}, "lr must be above 0; got 0"),
+        ({"lr": float("inf")}, "lr must be above 0; got inf"),
+        ({"lr": float("nan")}, "lr must be above 0; got nan"),
+        ({"until": 0.0}, "until must be above 0; got 0"),
+        ({"until": float("nan")}, "until must be above 0; got nan"),
+        ({"seeds": ()}, "seeds must be different whole numbers, at least one"),
+        ({"seeds": (1, 2, 1)}, "seeds must be different whole numbers"),
+        ({"seeds": (-1,)}, "seeds must be at least 0; got -1"),
+        ({"device": "tpu"}, "device must be one of 'auto', 'cpu', 'cuda'; got 'tpu'"),
+        ({"resume": True, "again": True}, "resume continues a run and again starts it anew"),
+        ({"dry_run": True, "quiet": True}, "dry_run only shows and quiet shows nothing"),
+        ({"batch": 8, "accumulate": 3}, r"batch must be divisible by accumulate × processes = 3"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Toy(**arguments).check()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"size": 1}, "size must be at least 2"),
+        ({"tuples": 0}, "tuples must be at least 1"),
+        ({"wirings": 0}, "wirings must be at least 1"),
+        ({"rewire_every": 0, "method": "rewire"}, "rewire_every must be at least 1"),
+        ({"rewire_every": 50}, "rewire_every has a meaning with method rewire only"),
+        ({"band": 2}, "band has a meaning with target band only"),
+        ({"band": 16, "target": "band"}, "band must be below the size, 16"),
+        ({"region": 17}, "region must be at most the size, 16"),
+        ({"region": 2, "method": "reinforce"}, "region has a meaning with method sparse or rewire"),
+        ({"local_samples": 2, "method": "reinforce"}, "local_samples has a meaning with method"),
+        ({"sweep": True, "lr": 0.1}, "sweep tries nine learning rates and lr sets one"),
+        ({"wirings": 5, "method": "reinforce"}, "wirings"),
+        ({"steps": 0}, "steps must be at least 1"),
+    ],
+)
+def test_what_the_identity_cannot_be_is_refused(arguments: Any, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Identity(**arguments).check()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("count", [2.0, True, "3"])
+def test_counts_must_be_whole_numbers(count: Any) -> None:
+    with pytest.raises(TypeError, match="batch must be an integer"):
+        Toy(batch=count).check()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_gpu_is_named() -> None:
+    with pytest.raises(ValueError, match="device must be cpu or auto: cuda was asked for"):
+        Toy(device="cuda").check()
+
+
+def test_processes_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert processes() == 1
+    Toy(batch=6, accumulate=2).check()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert processes() == 2
+    with pytest.raises(ValueError, match=r"accumulate × processes = 4; got 6"):
+        Toy(batch=6, accumulate=2).check()
+
+
+BOOKKEEPING = {
+    "seeds": (1, 2),
+    "checkpoint_every": 7,
+    "out": Path("elsewhere"),
+    "resume": True,
+    "again": True,
+    "tensorboard": False,
+    "figures": False,
+    "quiet": True,
+    "dry_run": True,
+}
+DECIDING = {
+    "steps": 13,
+    "batch": 16,
+    "lr": 0.5,
+    "device": "cpu",
+    "precision": "bf16",
+    "accumulate": 2,
+    "capture": False,
+    "evaluate_every": 3,
+    "until": 0.5,
+}
+
+
+@pytest.mark.parametrize("name", BOOKKEEPING)
+def test_bookkeeping_leaves_the_key(name: str) -> None:
+    changed = Experiment(**{name: BOOKKEEPING[name]})
+    assert changed != Experiment()
+    assert changed.key() == Experiment().key()
+
+
+@pytest.mark.parametrize("name", DECIDING)
+def test_what_decides_changes_the_key(name: str) -> None:
+    assert Experiment(**{name: DECIDING[name]}).key() != Experiment().key()
+
+
+def test_every_shared_argument_decides_or_is_bookkeeping() -> None:
+    assert {field.name for field in dataclasses.fields(Experiment)} == {*BOOKKEEPING, *DECIDING}
+
+
+def test_another_experiment_has_another_key() -> None:
+    class Other(Toy):
+        name = "other"
+
+    assert Other().key() != Toy().key()
+    assert len(Toy().key()) == 8
+
+
+def test_arguments_survive_json() -> None:
+    experiment = Toy(seeds=(3, 4), out=Path("some") / "folder", until=0.5)
+    arguments = experiment.arguments()
+    assert json.loads(json.dumps(arguments)) == arguments
+    assert arguments.keys() == {field.name for field in dataclasses.fields(Toy)}
+    assert arguments["seeds"] == [3, 4]
+    assert arguments["out"] == str(Path("some") / "folder")
+    assert arguments["until"] == 0.5
+    assert experiment.deciding().keys() == arguments.keys() - Toy.bookkeeping
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        ({"steps": None, "evaluate_every": None}, (12, 1)),
+        ({"steps": 40, "evaluate_every": None}, (40, 1)),
+        ({"steps": 41, "evaluate_every": None}, (41, 2)),
+        ({"steps": 79, "evaluate_every": None}, (79, 2)),
+        ({"steps": 100, "evaluate_every": None}, (100, 3)),
+        ({"steps": 400, "evaluate_every": None}, (400, 10)),
+        ({"steps": 32_813, "evaluate_every": None}, (32_813, 820)),
+        ({"steps": 10, "evaluate_every": 3}, (10, 3)),
+    ],
+)
+def test_open_arguments_are_filled(given: dict[str, Any], want: tuple[int, int]) -> None:
+    experiment = Toy(**given, device="auto").resolved()
+    assert (experiment.steps, experiment.evaluate_every) == want
+    assert experiment.device == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert experiment.resolved() == experiment
+
+
+@pytest.mark.parametrize("steps", [1, 39, 40, 41, 79, 80, 119, 399])
+def test_a_short_run_is_evaluated_forty_times_at_most(steps: int) -> None:
+    every = Toy(steps=steps, evaluate_every=None).resolved().evaluate_every or 0
+    assert -(-steps // every) <= 40
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"size": 8}, {"size": 64, "method": "reinforce"}, {"size": 24, "method": "rewire"}],
+)
+def test_the_identity_leaves_nothing_open(given: dict[str, Any]) -> None:
+    experiment = Identity(**given, device="cpu")
+    experiment.check()
+    resolved = experiment.resolved()
+    open_ones = [k for k, v in resolved.arguments().items() if v is None]
+    assert open_ones == ["until"]
+    assert resolved.resolved() == resolved
+    for name, value in given.items():
+        assert getattr(resolved, name) == value
+
+
+def test_a_sweep_has_the_papers_rates() -> None:
+    settings = Identity(size=8, sweep=True).settings()
+    assert [setting.lr for setting in settings] == list(PAPER_RATES)
+    assert len({setting.resolved().key() for setting in settings}) == len(PAPER_RATES)
+    alone = Identity(size=8, lr=PAPER_RATES[0], device="cpu").resolved()
+    swept = Identity(size=8, sweep=True, device="cpu").settings()[0].resolved()
+    assert alone.key() == swept.key()
+
+
+@pytest.mark.parametrize("method", ["build", "resolved"])
+def test_an_experiment_says_what_it_trains(method: str) -> None:
+    arguments = (0, torch.device("cpu")) if method == "build" else ()
+    with pytest.raises(NotImplementedError):
+        getattr(Experiment(), method)(*arguments)

@@ -1,0 +1,165 @@
+"""Frames: from a few numbers to a grid of points in an image, where a glimpse looks.
+
+A frame is told by raw numbers on the real line, as a network gives them. *Squashed corners* turn
+the corners into positions first and lay an even grid between them; *squashed points* lay the grid
+between the raw corners and turn each point into a position, as the paper words it: that grid is
+finer towards the edges of the image.
+"""
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from sparsewire.annotations import Float
+from sparsewire.checks import check_choice, check_range, kept
+
+Frame = Literal["box", "affine", "quadrangle"]
+Squash = Literal["corners", "points", "none"]
+FRAMES: tuple[Frame, ...] = get_args(Frame)
+SQUASHES: tuple[Squash, ...] = get_args(Squash)
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+# Numbers of each: two corners; the centre and half of both sides; four corners.
+COUNTS: dict[Frame, int] = {"box": 4, "affine": 6, "quadrangle": 8}
+
+
+def frame_points(
+    numbers: Float[Tensor, "*b n"], frame: Frame, squash: Squash, rows: int, cols: int
+) -> Float[Tensor, "*b rows cols 2"]:
+    """Return the points of a grid, row by row: down and right, as raw means.
+
+    With squashed corners these are positions, of which [0, 1] is the image, for the edge
+    `"clamp"`; with squashed points they are raw, for the edge `"sigmoid"`.
+
+    Args:
+        numbers: For a box, top, left, bottom, right; for an affine frame, the centre, then the
+            vectors from it to the middle of the lower and of the right side; for a
+            quadrangle, the corners top left, top right, bottom left and bottom right. All
+            points are (down, right).
+        frame: Which of them.
+        squash: What becomes a position: the corners, or the points.
+        rows: Points from top to bottom.
+        cols: Points from left to right.
+
+    Examples:
+        >>> box = torch.tensor([0.25, 0.25, 0.75, 0.5]).logit()
+        >>> frame_points(box, "box", "corners", rows=2, cols=3)[..., 1]  # how far right
+        tensor([[0.2500, 0.3750, 0.5000],
+                [0.2500, 0.3750, 0.5000]])
+    """
+    if squash == "corners":
+        numbers = _squash(numbers, frame)
+    matrix = _matrix(frame, rows, cols, numbers.dtype, numbers.device)
+    # Not a matrix product: that may be rounded to fewer digits than positions need.
+    points = (numbers.unsqueeze(-1) * matrix).sum(-2)
+    return points.unflatten(-1, (rows, cols, 2))
+
+
+def corners_of(points: Float[Tensor, "*b rows cols 2"]) -> Float[Tensor, "*b 4 2"]:
+    """Return the corners of a grid: top left and right, bottom left and right."""
+    ends = [points[..., row, col, :] for row in (0, -1) for col in (0, -1)]
+    return torch.stack(ends, dim=-2)
+
+
+def start_numbers(
+    frame: Frame, squash: Squash, cover: float, shift: tuple[float, float] = (0.0, 0.0)
+) -> Float[Tensor, " n"]:
+    """Return numbers for an upright frame in the middle of the image.
+
+    Args:
+        frame: Which kind.
+        squash: What will be squashed.
+        cover: Share of the height and of the width that it covers, between 0 and 1.
+        shift: How far it lies from the middle, down and right, in shares of the image; with
+            squashed points, in the middle of the frame.
+
+    Examples:
+        >>> points = frame_points(
+        ...     start_numbers("affine", "corners", 0.8), "affine", "corners", 2, 2
+        ... )
+        >>> points[0, 0], points[1, 1]
+        (tensor([0.1000, 0.1000]), tensor([0.9000, 0.9000]))
+    """
+    check_choice("frame", frame, FRAMES)
+    check_choice("squash", squash, SQUASHES)
+    check_range("cover", cover, 1e-3, 1 - 1e-3)
+    for part in shift:
+        check_range("shift", part, -(1 - cover) / 2 + 1e-6, (1 - cover) / 2 - 1e-6)
+    half = cover / 2
+    if squash == "points":
+        # Squashing comes later: it keeps a quarter of what is near the middle.
+        half, moved = _logit(0.5 + half), [4 * part for part in shift]
+        ends = [(m - half, m + half) for m in moved]
+        middle, sides = moved, half
+    elif squash == "none":
+        ends = [(0.5 + m - half, 0.5 + m + half) for m in shift]
+        middle, sides = [0.5 + m for m in shift], half
+    else:
+        ends = [(_logit(0.5 + m - half), _logit(0.5 + m + half)) for m in shift]
+        middle, sides = [_logit(0.5 + m) for m in shift], math.atanh(cover)
+    (top, bottom), (left, right) = ends
+    if frame == "affine":
+        return torch.tensor([*middle, sides, 0.0, 0.0, sides])
+    if frame == "box":
+        return torch.tensor([top, left, bottom, right])
+    return torch.tensor([top, left, top, right, bottom, left, bottom, right])
+
+
+def start_of_all(
+    frame: Frame, squash: Squash, cover: float, count: int, rows: int, cols: int
+) -> Float[Tensor, "g n"]:
+    """Return numbers for several frames of rows × cols points, one beside the other.
+
+    They lie apart by parts of the distance between two points, evenly spread: together they see
+    what is between the points of one.
+    """
+    spacing = [cover / max(1, n - 1) for n in (rows, cols)]
+    room = (1 - cover) / 2
+    frames = []
+    for number in range(count):
+        # A lattice with the golden ratio: evenly spread for any number of points.
+        spread = (number * _GOLDEN % 1 + 0.5 / count) % 1 - 0.5, (number + 0.5) / count - 0.5
+        shift = [part * min(apart, room) for part, apart in zip(spread, spacing, strict=True)]
+        frames.append(start_numbers(frame, squash, cover, (shift[0], shift[1])))
+    return torch.stack(frames)
+
+
+def _logit(share: float) -> float:
+    return math.log(share / (1 - share))
+
+
+def _squash(numbers: Tensor, frame: Frame) -> Tensor:
+    """Bring corners, or a centre and halves of sides, into the image."""
+    if frame != "affine":
+        return numbers.sigmoid()
+    return torch.cat([numbers[..., :2].sigmoid(), numbers[..., 2:].tanh() / 2], dim=-1)
+
+
+@kept
+def _matrix(
+    frame: Frame, rows: int, cols: int, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, "n p"]:
+    """What each number of a frame adds to the points: (numbers, rows · cols · 2).
+
+    Kept, for it is the same in every call: a captured step reads it where it lies.
+    """
+    down, right = (
+        torch.linspace(0, 1, n, dtype=torch.float64) if n > 1 else torch.full((1,), 0.5).double()
+        for n in (rows, cols)
+    )
+    u, v = (t.flatten() for t in torch.meshgrid(down, right, indexing="ij"))
+    if frame == "box":
+        parts = [(1 - u, 0), (1 - v, 1), (u, 0), (v, 1)]
+    elif frame == "affine":
+        one = torch.ones_like(u)
+        parts = [(t, axis) for t in (one, 2 * u - 1, 2 * v - 1) for axis in (0, 1)]
+    else:
+        corners = ((1 - u) * (1 - v), (1 - u) * v, u * (1 - v), u * v)
+        parts = [(t, axis) for t in corners for axis in (0, 1)]
+    matrix = torch.zeros(len(parts), rows * cols, 2, dtype=torch.float64)
+    for number, (weight, axis) in enumerate(parts):
+        matrix[number, :, axis] = weight
+    return matrix.flatten(1).to(device, dtype)

@@ -1,0 +1,243 @@
+"""Layouts: where the learned columns of an index tuple lie inside W, and which places are allowed.
+
+A layer learns tuples in a *learned space*, the box of its learned columns. A layout says how large
+that box is and where each of its points lands in W. The plain layout learns every column; a
+template fixes some of them; those of `constraints.py` can hold some matrices and no others.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from sparsewire.annotations import Bool, Float, Int
+from sparsewire.checks import (
+    check_count,
+    check_integer,
+    check_open_shape,
+    check_sizes,
+    constant,
+)
+from sparsewire.ops import bound_means, flat_index
+from sparsewire.ops.bound import Edge, unbound_fractions
+from sparsewire.ops.fused_gather import Where
+from sparsewire.ops.repeats import flat_columns
+
+
+class Shapes(NamedTuple):
+    """Sizes of the output and input axes of W, as they are in one call."""
+
+    outs: tuple[int, ...]
+    ins: tuple[int, ...]
+
+
+class Placed(NamedTuple):
+    """A sparse matrix: rows and columns of the flattened W, and values that add up if they meet."""
+
+    rows: Int[Tensor, "*w m"]
+    cols: Int[Tensor, "*w m"]
+    values: Float[Tensor, "*w m"]
+
+
+class Reading(NamedTuple):
+    """Where contexts of one tuple read, and the rows that they write (None: one each, in order)."""
+
+    where: Where
+    rows: Int[Tensor, " k"] | None
+
+
+# How near to the first and last index of an axis a mean is put: edges have no gradient right there.
+_MARGIN = 0.02
+
+
+class Layout:
+    """The plain layout: every column of W is learned, and every index is allowed.
+
+    Subclass it to constrain a layer in another way: `space` and `place` are what most layouts
+    change. Shapes are arguments, since the input's sizes may change from call to call.
+    """
+
+    #: Whether every tuple may go to every allowed place.
+    roaming = True
+
+    def space(self, shapes: Shapes) -> tuple[int, ...]:
+        """Return the sizes of the learned columns; refuse shapes that do not fit the layout."""
+        return (*shapes.outs, *shapes.ins)
+
+    def default_context(self, tuples: int) -> int:
+        """Return how many tuples compete when the user does not say."""
+        return tuples
+
+    def check_context(self, tuples: int, context: int) -> None:
+        """Refuse a context that would mix tuples which must not compete."""
+
+    def bound(
+        self, raw: Float[Tensor, "*b r"], shapes: Shapes, edge: Edge
+    ) -> Float[Tensor, "*b r"]:
+        """Bound raw tuples to means inside the allowed part of the learned space."""
+        return bound_means(raw, self.space(shapes), edge)
+
+    def unbound(
+        self, indices: Int[Tensor, "*b r"], shapes: Shapes, edge: Edge
+    ) -> Float[Tensor, "*b r"]:
+        """Return raw tuples in float64 whose means are these allowed indices, or next to them."""
+        last = constant([n - 1 for n in self.space(shapes)], torch.float64, indices.device)
+        return unbound_fractions(along(indices.double(), 0.0, last), edge)
+
+    def allowed(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Bool[Tensor, "*b"] | None:
+        """Return which integer tuples may get a share; None where all may."""
+        return None
+
+    def settle(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Int[Tensor, "*b r"]:
+        """Move integer tuples that rounding put just outside to the allowed place beside them."""
+        return indices
+
+    def place(
+        self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
+    ) -> Placed:
+        """Put learned integer tuples into the flattened W."""
+        outs = len(shapes.outs)
+        rows = flat_index(indices[..., :outs], shapes.outs)
+        cols = flat_index(indices[..., outs:], shapes.ins)
+        return Placed(rows.flatten(-2), cols.flatten(-2), values.flatten(-2))
+
+
+class Template(Layout, nn.Module):
+    """Some columns fixed, tuple by tuple, the others learned.
+
+    Args:
+        table: One row for each tuple and one column for each axis of W, output first. A column
+            that is −1 in every row is learned; every other column holds the fixed indices.
+
+    Tuples of one context have the same fixed columns, so that a value never leaves its template.
+    """
+
+    roaming = False
+    table: Tensor
+
+    def __init__(self, table: Int[Tensor, "k r"]) -> None:
+        super().__init__()
+        check_integer("template", table)
+        if table.dim() != 2 or 0 in table.shape:
+            raise ValueError(
+                "template must have shape (k, r), a row for each tuple and a column for each axis "
+                f"of W; got {tuple(table.shape)}"
+            )
+        columns = list(enumerate(table.unbind(1)))
+        self.learned = [i for i, column in columns if bool((column == -1).all())]
+        if not self.learned:
+            raise ValueError("template must leave a column to learn (−1 in every row); got none")
+        fixed = [(i, column) for i, column in columns if i not in self.learned]
+        for i, column in fixed:
+            if (least := int(column.min())) < 0:
+                raise ValueError(
+                    "template must hold indices ≥ 0 in a fixed column, or −1 in every row of a "
+                    f"learned one; got {least} in column {i}"
+                )
+        self._largest = {i: int(column.max()) for i, column in fixed}
+        # Kept on the CPU as well: where contexts read is worked out there, once for each shape.
+        self._rows = table.tolist()
+        self._readings: dict[tuple[Shapes, torch.device], Reading] = {}
+        runs = torch.unique_consecutive(table, dim=0, return_counts=True)[1]
+        self._runs: list[int] = runs.unique().tolist()
+        self.register_buffer("table", table)
+
+    def space(self, shapes: Shapes) -> tuple[int, ...]:
+        """Return the sizes of the columns that are left to learn."""
+        sizes = (*shapes.outs, *shapes.ins)
+        if self.table.shape[1] != len(sizes):
+            raise ValueError(
+                f"template must have {len(sizes)} columns, one for each axis of W; "
+                f"got {self.table.shape[1]}"
+            )
+        for i, largest in self._largest.items():
+            if largest >= sizes[i]:
+                raise ValueError(
+                    f"template must hold indices below {sizes[i]} in column {i}; got {largest}"
+                )
+        return tuple(sizes[i] for i in self.learned)
+
+    def default_context(self, tuples: int) -> int:
+        """Return the largest context in which all tuples have the same fixed columns."""
+        return math.gcd(*self._runs)
+
+    def check_context(self, tuples: int, context: int) -> None:
+        """Refuse contexts that would carry values from one template row to another."""
+        if tuples != len(self.table):
+            raise ValueError(
+                f"template must have a row for each of the {tuples} tuples; got {len(self.table)}"
+            )
+        if any(run % context for run in self._runs):
+            raise ValueError(
+                "context must group tuples with the same fixed columns of the template, which come "
+                f"in runs of {self._runs}; got {context}"
+            )
+
+    def place(
+        self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
+    ) -> Placed:
+        """Put the learned columns beside the fixed ones of their context."""
+        fixed = self.table[:: len(self.table) // indices.shape[-3]]
+        columns = [column.unsqueeze(-1) for column in fixed.unbind(-1)]
+        for position, i in enumerate(self.learned):
+            columns[i] = indices[..., position]
+        start, outs = indices.new_zeros(()), len(shapes.outs)
+        rows = flat_columns([start, *columns[:outs]], (1, *shapes.outs))
+        cols = flat_columns([start, *columns[outs:]], (1, *shapes.ins))
+        return Placed(*(t.expand(values.shape).flatten(-2) for t in (rows, cols, values)))
+
+    def reading(self, shapes: Shapes, device: torch.device) -> "Reading | None":
+        """Return where tuples read, if each is a context of its own; None if they also write."""
+        outs = len(shapes.outs)
+        if self.learned[0] < outs:
+            return None
+        kept = None if torch.compiler.is_compiling() else self._readings.get((shapes, device))
+        if kept is None:
+            places = [[0 if i in self.learned else n for i, n in enumerate(r)] for r in self._rows]
+            rows = [flat_columns([0, *place[:outs]], (1, *shapes.outs)) for place in places]
+            base = [flat_columns([0, *place[outs:]], (1, *shapes.ins)) for place in places]
+            # Outside of inference mode: an inference tensor could not be used by autograd later.
+            with torch.inference_mode(False):
+                where = Where(
+                    self.space(shapes),
+                    tuple(math.prod(shapes.ins[i - outs + 1 :]) for i in self.learned),
+                    torch.tensor(base, device=device),
+                )
+                in_order = rows == list(range(math.prod(shapes.outs)))
+                kept = Reading(where, None if in_order else torch.tensor(rows, device=device))
+            if not torch.compiler.is_compiling():
+                self._readings[shapes, device] = kept
+        return kept
+
+    def extra_repr(self) -> str:
+        """Show which columns are learned."""
+        return f"tuples={len(self.table)}, learned columns={self.learned}"
+
+
+def fan_in(
+    out_shape: Sequence[int], in_shape: Sequence[int | None], tuples: int = 1
+) -> Int[Tensor, "k r"]:
+    """Return a template in which every output has `tuples` connections, from inputs to be learned.
+
+    Examples:
+        >>> fan_in((2,), (28, 28), tuples=2)
+        tensor([[ 0, -1, -1],
+                [ 0, -1, -1],
+                [ 1, -1, -1],
+                [ 1, -1, -1]])
+    """
+    outs, ins = check_sizes("out_shape", out_shape), check_open_shape("in_shape", in_shape)
+    check_count("tuples", tuples, least=1)
+    places = torch.ones(outs, dtype=torch.bool).nonzero()
+    learned = torch.full((len(places), len(ins)), -1)
+    return torch.cat([places, learned], dim=1).repeat_interleave(tuples, dim=0)
+
+
+def along(place: Tensor, low: Tensor | float, high: Tensor) -> Tensor:
+    """Return where a place lies between two others, as a share of the way, a little inside."""
+    length = (high - low).clamp(min=1)
+    # At least 2⁻²⁴: in float32 nothing is nearer to 1, and 1 itself would wrap to 0.
+    margin = (_MARGIN / length).clamp(2**-24, 0.5)
+    return ((place - low) / length).clamp(margin, 1 - margin)

@@ -1,0 +1,288 @@
+"""Stage 5, contract: multiply the input by a sparse tensor given as index tuples and values."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparsewire.annotations import Float, Int
+from sparsewire.checks import (
+    check_count,
+    check_devices,
+    check_dims,
+    check_exact,
+    check_floating,
+    check_integer,
+    check_shape,
+)
+from sparsewire.engines import chosen, deterministic, kernels_run
+from sparsewire.ops.bound import working_dtype
+from sparsewire.ops.repeats import flat_index
+
+# Products in flight at once: what is gathered from the input is never stored whole.
+_CHUNK_ELEMENTS = 2**22
+
+# So few products are cheaper to keep than to make again.
+_SMALL_ELEMENTS = 2**14
+
+
+def contract(
+    indices: Int[Tensor, "*w m r"],
+    values: Float[Tensor, "*w m"],
+    x: Float[Tensor, "*x"],
+    out_shape: Sequence[int],
+    features: int = 0,
+) -> Float[Tensor, "*y"]:
+    """Contract the input with a sparse tensor W.
+
+    y[b_1 … b_m] = Σ_{a_1 … a_n} W[b_1 … b_m, a_1 … a_n] · x[a_1 … a_n]
+
+    W is zero but for W[indices[j]] = values[j]; values at equal indices add up.
+
+    Args:
+        indices: Tuples (b_1 … b_m, a_1 … a_n), output columns first. Those outside of W are
+            refused on the CPU; elsewhere that would make the host wait, and they are not checked.
+        values: Their values.
+        x: Input of shape (*w, *b, *in_shape, *features). Where the wiring has a prefix `w`, each
+            of its places has a wiring of its own; the batch `b` that follows shares one.
+        out_shape: Sizes of the output axes; the other columns of `indices` are the input's.
+        features: How many last dimensions of `x` ride along. With one, `x` is a matrix and
+            `y = W x` the matrix-by-matrix case.
+
+    Returns:
+        Tensor of shape (*w, *b, *out_shape, *features) in the dtype of `x`. Sums are taken in
+        float32 at least. Any order of derivative is exact, and none is ever larger than the
+        tensor it belongs to.
+
+    Examples:
+        >>> indices = torch.tensor([[0, 2], [1, 0], [1, 1]])  # y[0] reads x[2], y[1] the others
+        >>> values, x = torch.tensor([5.0, 1.0, 1.0]), torch.tensor([1.0, 2.0, 3.0])
+        >>> contract(indices, values, x, out_shape=(2,))
+        tensor([15.,  3.])
+    """
+    rows, cols, ins, first = _flatten(indices, values, x, out_shape, features)
+    flat = x.reshape(*x.shape[:first], math.prod(ins), *x.shape[first + len(ins) :])
+    y = contract_flat(rows, cols, values, flat, math.prod(out_shape), features)
+    return y.reshape((*y.shape[:first], *out_shape, *y.shape[first + 1 :]))
+
+
+def contract_reference(
+    indices: Int[Tensor, "*w m r"],
+    values: Float[Tensor, "*w m"],
+    x: Float[Tensor, "*x"],
+    out_shape: Sequence[int],
+    features: int = 0,
+) -> Float[Tensor, "*y"]:
+    """Compute `contract` with a dense W: the specification of every engine.
+
+    Examples:
+        >>> indices, values, x = torch.tensor([[1, 0]]), torch.tensor([2.0]), torch.tensor([3.0])
+        >>> contract_reference(indices, values, x, out_shape=(2,))
+        tensor([0., 6.])
+    """
+    rows, cols, ins, first = _flatten(indices, values, x, out_shape, features)
+    outs, prefix, n = math.prod(out_shape), rows.shape[:-1], math.prod(ins)
+    values = values.to(torch.promote_types(values.dtype, x.dtype))
+    dense = values.new_zeros(*prefix, outs * n).scatter_add(-1, rows * n + cols, values)
+    batch, feature_shape = x.shape[len(prefix) : first], x.shape[first + len(ins) :]
+    flat = x.reshape(*prefix, math.prod(batch), n, math.prod(feature_shape))
+    y = torch.einsum("...oi,...bif->...bof", dense.unflatten(-1, (outs, n)), flat.to(values.dtype))
+    return y.reshape((*prefix, *batch, *out_shape, *feature_shape)).to(x.dtype)
+
+
+def contract_flat(
+    rows: Int[Tensor, "*w m"],
+    cols: Int[Tensor, "*w m"],
+    values: Float[Tensor, "*w m"],
+    x: Float[Tensor, "*x"],
+    out_size: int,
+    features: int = 0,
+) -> Float[Tensor, "*y"]:
+    """Contract with a sparse matrix: `contract` for one output and one input axis.
+
+    y[row] = Σ_j [rows_j = row] · values_j · x[cols_j]
+
+    Wirings with a prefix are laid side by side as one block-diagonal matrix, and the batch is the
+    innermost axis, so that each tuple moves one contiguous run of numbers.
+
+    Examples:
+        >>> rows, cols = torch.tensor([0, 1, 1]), torch.tensor([2, 0, 1])
+        >>> values, x = torch.tensor([5.0, 1.0, 1.0]), torch.tensor([1.0, 2.0, 3.0])
+        >>> contract_flat(rows, cols, values, x, out_size=2)
+        tensor([15.,  3.])
+    """
+    check_integer("rows", rows)
+    check_integer("cols", cols)
+    check_floating("values", values)
+    check_floating("x", x)
+    check_exact("cols", cols, tuple(rows.shape))
+    check_exact("values", values, tuple(rows.shape))
+    check_devices(rows=rows, cols=cols, values=values, x=x)
+    prefix, axis = tuple(rows.shape[:-1]), x.dim() - features - 1
+    if axis < len(prefix) or tuple(x.shape[: len(prefix)]) != prefix:
+        raise ValueError(
+            f"x must have shape (*w, *b, n, *features) with w = {prefix} and {features} feature "
+            f"dimensions; got {tuple(x.shape)}"
+        )
+    batch, feature_shape = x.shape[len(prefix) : axis], x.shape[axis + 1 :]
+    wirings, in_size = math.prod(prefix), x.shape[axis]
+    blocks = (wirings, math.prod(batch), in_size, math.prod(feature_shape))
+    lanes = blocks[1] * blocks[3]
+    dtype = working_dtype(torch.promote_types(values.dtype, x.dtype))
+    if kernels_run(x.device) and not deterministic(x.device):
+        flat = wirings, rows.shape[-1]
+        rows, cols, values = (t.reshape(flat) for t in (rows, cols, values.to(dtype)))
+        y = _contract_fused(rows, cols, values, x.reshape(blocks), out_size)
+        return y.reshape(*prefix, *batch, out_size, *feature_shape).to(x.dtype)
+    inner = x.to(dtype).reshape(blocks).transpose(1, 2).reshape(wirings * in_size, lanes)
+    if prefix:
+        block = torch.arange(wirings, device=rows.device).view(*prefix, 1)
+        rows, cols = rows + block * out_size, cols + block * in_size
+    rows, cols, values = rows.reshape(-1), cols.reshape(-1), values.to(dtype).reshape(-1)
+    if rows.numel() * lanes <= _SMALL_ELEMENTS or chosen() == "reference":
+        y: Any = _contract_plainly(rows, cols, values, inner, wirings * out_size)
+    else:
+        y = _Contract.apply(rows, cols, values, inner, wirings * out_size)
+    y = y.view(wirings, out_size, blocks[1], blocks[3]).transpose(1, 2)
+    return y.reshape(*prefix, *batch, out_size, *feature_shape).to(x.dtype)
+
+
+def _contract_fused(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int) -> Tensor:
+    """Contract (w, b, n, f) in the kernel, which wants (w, n, lanes) and takes any strides."""
+    from sparsewire.ops.contract._triton import operators
+
+    w, b, n, f = x.shape
+    inner = x.transpose(1, 2).reshape(w, n, b * f)
+    y = operators.contract(rows, cols, values, inner, out_size)
+    return y.view(w, out_size, b, f).transpose(1, 2)
+
+
+def _contract_plainly(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, size: int) -> Tensor:
+    """y[row_j] += v_j x[col_j], a row of lanes at a time; autograd keeps what was gathered."""
+    moved = _take_rows(x, cols) * values.unsqueeze(-1)
+    return _add_rows(x.new_zeros(size, x.shape[1]), rows, moved)
+
+
+class _Contract(torch.autograd.Function):
+    """The same in parts, and nothing that was gathered is kept."""
+
+    @staticmethod
+    def forward(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, size: int) -> Tensor:
+        y = x.new_zeros(size, x.shape[1])
+        for part in _parts(rows, x):
+            y = _add_rows(y, rows[part], _take_rows(x, cols[part]).mul_(values[part].unsqueeze(-1)))
+        # When torch 2.11 compiles a function, the gradient of a result changed in place is lost.
+        return y.clone() if torch.compiler.is_compiling() else y
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:4])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        rows, cols, values, x = ctx.saved_tensors
+        to_values = to_x = None
+        if ctx.needs_input_grad[2]:
+            to_values = _call(_Dot)(rows, cols, grads[0], x)
+        if ctx.needs_input_grad[3]:
+            to_x = _call(_Contract)(cols, rows, values, grads[0], x.shape[0])
+        return None, None, to_values, to_x, None
+
+
+class _Dot(torch.autograd.Function):
+    """v_j = y[row_j] · x[col_j]: an outer product, read where the sparse matrix has its tuples."""
+
+    @staticmethod
+    def forward(rows: Tensor, cols: Tensor, y: Tensor, x: Tensor) -> Tensor:
+        out = x.new_empty(rows.shape)
+        for part in _parts(rows, x):
+            out[part] = _take_rows(y, rows[part]).mul_(_take_rows(x, cols[part])).sum(-1)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        rows, cols, y, x = ctx.saved_tensors
+        to_y = to_x = None
+        if ctx.needs_input_grad[2]:
+            to_y = _call(_Contract)(rows, cols, grads[0], x, y.shape[0])
+        if ctx.needs_input_grad[3]:
+            to_x = _call(_Contract)(cols, rows, grads[0], y, x.shape[0])
+        return None, None, to_y, to_x
+
+
+def _call(function: Any) -> Any:
+    """Only a backward pass that will itself be differentiated needs a node in the graph."""
+    return function.apply if torch.is_grad_enabled() else function.forward
+
+
+def _parts(rows: Tensor, x: Tensor) -> Iterator[slice]:
+    step = max(_CHUNK_ELEMENTS // max(x.shape[1], 1), 1)
+    return (slice(start, start + step) for start in range(0, rows.shape[0], step))
+
+
+# Gather and scatter-add with an index expanded over the lanes are several times faster on the CPU
+# than index_select and index_add; a single lane is faster still without its axis.
+def _take_rows(table: Tensor, index: Tensor) -> Tensor:
+    lanes = table.shape[1]
+    if lanes == 1:
+        return table.view(-1).gather(0, index).unsqueeze(-1)
+    return table.gather(0, index.unsqueeze(-1).expand(-1, lanes))
+
+
+def _add_rows(table: Tensor, index: Tensor, rows: Tensor) -> Tensor:
+    """Add rows to those of a table, which is changed."""
+    lanes = table.shape[1]
+    if lanes == 1:
+        return table.view(-1).scatter_add_(0, index, rows.view(-1)).view_as(table)
+    return table.scatter_add_(0, index.unsqueeze(-1).expand(-1, lanes), rows)
+
+
+def _flatten(
+    indices: Tensor, values: Tensor, x: Tensor, out_shape: Sequence[int], features: int
+) -> tuple[Tensor, Tensor, tuple[int, ...], int]:
+    """Check everything; return rows, columns, the input's shape and the axis where it starts."""
+    outs = check_shape("out_shape", out_shape)
+    check_integer("indices", indices)
+    check_floating("values", values)
+    check_floating("x", x)
+    check_count("features", features)
+    check_dims("indices", indices, (None, None), "(*w, m, r)")
+    check_exact("values", values, tuple(indices.shape[:-1]))
+    check_devices(indices=indices, values=values, x=x)
+    prefix, in_rank = tuple(indices.shape[:-2]), indices.shape[-1] - len(outs)
+    if in_rank < 0:
+        raise ValueError(
+            f"indices must have at least {len(outs)} columns, one for each size of out_shape "
+            f"{outs}; got {indices.shape[-1]}"
+        )
+    first = x.dim() - features - in_rank
+    if first < len(prefix) or tuple(x.shape[: len(prefix)]) != prefix:
+        raise ValueError(
+            f"x must have shape (*w, *b, *in_shape, *features) with w = {prefix}, {in_rank} input "
+            f"and {features} feature dimensions; got {tuple(x.shape)}"
+        )
+    ins = tuple(x.shape[first : first + in_rank])
+    if indices.device.type == "cpu" and not torch.compiler.is_compiling():
+        _check_inside(indices, (*outs, *ins))
+    rows = flat_index(indices[..., : len(outs)], outs)
+    cols = flat_index(indices[..., len(outs) :], ins)
+    return rows, cols, ins, first
+
+
+def _check_inside(indices: Tensor, shape: Sequence[int]) -> None:
+    """Refuse indices outside of W: flattened, they would be other elements of it."""
+    if not indices.numel():
+        return
+    flat = indices.flatten(0, -2)
+    ends = zip(flat.amin(0).tolist(), flat.amax(0).tolist(), shape, strict=True)
+    for column, (low, high, size) in enumerate(ends):
+        if low < 0 or high >= size:
+            raise ValueError(
+                f"indices must lie in 0 … {size - 1} in column {column}; got {low} … {high}"
+            )

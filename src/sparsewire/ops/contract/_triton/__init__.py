@@ -1,0 +1,1 @@
+"""The kernels of `contract`; imported only where Triton is installed."""

@@ -1,0 +1,1 @@
+"""The kernels of `fused_gather`; imported only where Triton is installed."""

@@ -1,0 +1,70 @@
+"""Stage 3, mark repeats: which integer tuples stand in their context already."""
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from sparsewire.annotations import Bool, Int
+from sparsewire.checks import check_dims, check_integer, check_shape
+from sparsewire.engines import kernels_run
+
+Number = TypeVar("Number", Tensor, int)
+
+# Contexts up to this size are compared pair by pair in one kernel; larger ones are sorted.
+_PAIRWISE = 2**14
+
+
+def flat_index(indices: Int[Tensor, "*b r"], shape: Sequence[int]) -> Int[Tensor, "*b"]:
+    """Number index tuples as row-major flattening does: an exact int64 for each tuple.
+
+    flat = Σ_d index[d] · Π_{e > d} shape[e]
+
+    Indices are taken to lie inside `shape`; they are not checked, which would make the host wait.
+
+    Examples:
+        >>> flat_index(torch.tensor([[0, 0, 0], [1, 2, 3]]), (2, 3, 4))
+        tensor([ 0, 23])
+    """
+    check_integer("indices", indices)
+    sizes = check_shape("shape", shape)
+    check_dims("indices", indices, (len(sizes),), "(*b, r)")
+    if not sizes:
+        return indices.new_zeros(indices.shape[:-1])
+    return flat_columns(indices.unbind(-1), sizes)
+
+
+def flat_columns(columns: Sequence[Number], sizes: Sequence[int]) -> Number:
+    """Compute `flat_index` from columns that need only broadcast with each other."""
+    flat = columns[0]
+    for column, size in zip(columns[1:], sizes[1:], strict=True):
+        flat = flat * size + column
+    return flat
+
+
+def mark_repeats(indices: Int[Tensor, "*b m r"], shape: Sequence[int]) -> Bool[Tensor, "*b m"]:
+    """Mark every tuple that occurred earlier in its context; the first occurrence stays unmarked.
+
+    Each (m, r) matrix is a context of its own, its indices taken to lie inside `shape`. Equality is
+    exact: tuples are compared by `flat_index`, in O(m log m).
+
+    Examples:
+        >>> mark_repeats(torch.tensor([[2, 1], [0, 3], [2, 1], [2, 1], [1, 2]]), (4, 4))
+        tensor([False, False,  True,  True, False])
+    """
+    check_integer("indices", indices)
+    sizes = check_shape("shape", shape)
+    check_dims("indices", indices, (None, len(sizes)), "(*b, m, r)")
+    if sizes and indices.shape[-2] <= _PAIRWISE and kernels_run(indices.device):
+        from sparsewire.ops.repeats import _triton
+
+        *prefix, m, r = indices.shape
+        contexts = indices.reshape(math.prod(prefix), m, r)
+        return _triton.mark_repeats(contexts, sizes).view(*prefix, m)
+    flat = flat_index(indices, sizes)
+    ordered, order = flat.sort(dim=-1, stable=True)
+    repeated = torch.zeros_like(flat, dtype=torch.bool)
+    same = ordered[..., 1:] == ordered[..., :-1]
+    return repeated.scatter(-1, order[..., 1:], same)

@@ -1,0 +1,1 @@
+"""The kernels of `spread`; imported only where Triton is installed."""

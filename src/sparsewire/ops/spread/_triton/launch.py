@@ -1,0 +1,354 @@
+"""Kernels of `spread`: tiles of the table of pairs that live in registers only.
+
+Five kernels make the forward pass and two more the backward pass:
+
+    pack_points, pack_rows    integer and continuous tuples, column by column, ready to be read
+    add_up                    Σ_j p_ij for tiles of rows against a part of the points
+    settle                    the normaliser of each row, in log space where all points are far
+    deal                      v'_j = Σ_i v_i p_ij / Σ_l p_il for tiles of points against all rows
+    gather_pulls              moments Σ_j g_j p_ij, Σ_j p_ij x_j, Σ_j g_j p_ij x_j, … of each row
+    finish                    gradients of means, variances and values from the moments
+
+Rows are continuous tuples, points integer ones. *Near* mode is for large tables and small
+variances: rows and points are ordered in space, every tile and every group of tiles has a bounding
+box, and tiles so far apart that no row loses more than `tolerance` of its value are skipped.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from sparsewire.ops._triton_density import Scaled
+from sparsewire.ops.density import Kind
+from sparsewire.ops.spread._triton.backward import finish, gather_pulls
+from sparsewire.ops.spread._triton.forward import deal
+from sparsewire.ops.spread._triton.morton import morton_codes
+from sparsewire.ops.spread._triton.normalisers import add_up, settle
+from sparsewire.ops.spread._triton.packing import merge_boxes, pack_points, pack_rows
+
+# Tiles that make a group in near mode, and groups that make a larger one.
+GROUP = 32
+
+# From so many pairs in a context, ordering the tuples costs less than it may save.
+NEAR_PAIRS = 2**27
+
+# Programs that fill a large GPU several times; with fewer row tiles, the points are cut into parts.
+_PROGRAMS = 1024
+
+# Pairs that a thread holds, for each kind of kernel: more of them read less, but need registers.
+_PAIRS_SUM, _PAIRS_DEAL, _PAIRS_PULL = 8, 16, 4
+
+
+class Packed(NamedTuple):
+    """What the forward pass leaves to the backward pass: O(k + m)."""
+
+    rows: Tensor  # (c, 2r + 3, k): means, precisions, top, value over normaliser, 1 / normaliser
+    points: Tensor  # (c, r, m)
+    # Empty but in near mode: (c, k), (c, m), and for tiles, their groups and groups of these,
+    # (c, 3r + 1, ·) with lowest mean, −highest mean, smallest precision, cut, and (c, 2r, ·) with
+    # lowest and −highest point: all of them numbers whose minimum describes a group.
+    row_order: Tensor
+    point_order: Tensor
+    row_boxes: Tensor
+    point_boxes: Tensor
+
+
+class Plan(NamedTuple):
+    """Sizes of a launch, from the shapes alone."""
+
+    contexts: int
+    k: int
+    m: int
+    r: int
+    near: bool
+    rows: int  # rows in a tile
+    points: int  # points in a tile
+
+    @classmethod
+    def of(cls, contexts: int, k: int, m: int, r: int, kind: Kind, tolerance: float) -> "Plan":
+        """Choose tiles and whether tuples are ordered in space."""
+        near = tolerance > 0 and kind.name == "gaussian" and k * m >= NEAR_PAIRS
+        # Moments of more axes need more registers; few points need smaller tiles to fill a GPU.
+        rows = min(16 if r <= 3 else 8, triton.next_power_of_2(max(k, 1)))
+        points = min(128 if contexts * m >= 2**17 else 64, max(triton.next_power_of_2(m), 16))
+        return cls(contexts, k, m, r, near, rows, points)
+
+    @property
+    def row_tiles(self) -> int:
+        """Number of row tiles in a context."""
+        return -(-self.k // self.rows)
+
+    @property
+    def point_tiles(self) -> int:
+        """Number of point tiles in a context."""
+        return -(-self.m // self.points)
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts the points are cut for kernels that go by rows."""
+        wanted = _PROGRAMS // max(self.contexts * self.row_tiles, 1)
+        units = -(-self.point_tiles // GROUP) if self.near else self.point_tiles
+        return max(min(wanted, units), 1)
+
+    @property
+    def row_parts(self) -> int:
+        """Into how many parts the rows are cut for the kernel that goes by points."""
+        wanted = _PROGRAMS // max(self.contexts * self.point_tiles, 1)
+        return 1 if self.near else max(min(wanted, self.row_tiles // 8), 1)
+
+    def warps(self, pairs: int) -> int:
+        """Warps of a program, for so many pairs in a thread."""
+        return max(min(self.rows * self.points // (32 * pairs), 16), 1)
+
+
+def boxes(tiles: int) -> int:
+    """Return the number of boxes of tiles, groups of tiles, and groups of groups."""
+    groups = -(-tiles // GROUP)
+    return tiles + groups + -(-groups // GROUP)
+
+
+def empty(plan: Plan, like: Tensor) -> Packed:
+    """Return memory for what the forward pass leaves; orders are integers."""
+    c, k, m, r = plan[:4]
+    near = c if plan.near else 0
+    made = {
+        "rows": (c, 2 * r + 3, k),
+        "points": (c, r, m),
+        "row_order": (near, k),
+        "point_order": (near, m),
+        "row_boxes": (near, 3 * r + 1, boxes(plan.row_tiles)),
+        "point_boxes": (near, 2 * r, boxes(plan.point_tiles)),
+    }
+    dtypes = {"row_order": torch.int64, "point_order": torch.int64}
+    return Packed(*(like.new_empty(made[n], dtype=dtypes.get(n, like.dtype)) for n in made))
+
+
+def forward(
+    means: Tensor,
+    variances: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    excluded: Tensor | None,
+    kind: Kind,
+    tolerance: float,
+) -> tuple[Tensor, Packed]:
+    """Spread values (c, k) over indices (c, m, r)."""
+    (c, k, r), m = means.shape, indices.shape[-2]
+    plan, form = Plan.of(c, k, m, r, kind, tolerance), Scaled.of(kind, means.dtype)
+    out = means.new_empty(c, m)
+    packed = empty(plan, means)
+    if not out.numel():
+        return out, packed
+    if not k:
+        return out.zero_(), packed
+    hidden = None if excluded is None else excluded.contiguous().view(torch.uint8)
+    indices = indices.contiguous()
+    share = math.log2(tolerance / m) if tolerance > 0 else -math.inf
+    seeds = packed.points
+    if plan.near:
+        packed, seeds = _order(packed, means, indices, hidden)
+    pairs = {
+        "R": r,
+        "ROWS": plan.rows,
+        "POINTS": plan.points,
+        "NEAR": plan.near,
+        "GROUP": GROUP,
+        "LIMIT": form.limit,
+        "STUDENT": form.student,
+        "POWER": form.power,
+        "HIDDEN": form.hidden,
+        **_rounding(means.dtype),
+    }
+    pack_points[(c * plan.point_tiles,)](
+        indices,
+        indices if hidden is None else hidden,
+        packed.point_order,
+        packed.points,
+        packed.point_boxes,
+        m,
+        plan.point_tiles,
+        packed.point_boxes.shape[-1],
+        R=r,
+        POINTS=plan.points,
+        NEAR=plan.near,
+        MASKED=hidden is not None,
+        HIDDEN=form.hidden,
+    )
+    pack_rows[(c * plan.row_tiles,)](
+        means.contiguous(),
+        variances.contiguous(),
+        packed.row_order,
+        packed.points,
+        seeds,
+        packed.rows,
+        packed.row_boxes,
+        k,
+        m,
+        plan.row_tiles,
+        packed.row_boxes.shape[-1],
+        share,
+        R=r,
+        ROWS=plan.rows,
+        NEAR=plan.near,
+        LIMIT=form.limit,
+        STUDENT=form.student,
+        POWER=form.power,
+        SCALE=form.scale,
+        FARTHEST=form.farthest,
+        SHARPEST=form.sharpest,
+        WIDEST=form.widest,
+        **_rounding(means.dtype),
+    )
+    if plan.near:
+        _group(packed.point_boxes, plan.point_tiles)
+        _group(packed.row_boxes, plan.row_tiles)
+    parts = plan.parts
+    totals = means.new_empty(c, parts, k)
+    around = packed.row_boxes, packed.point_boxes
+    sizes = k, m, plan.row_tiles, plan.point_tiles
+    add_up[(c * plan.row_tiles * parts,)](
+        packed.rows,
+        packed.points,
+        *around,
+        totals,
+        *sizes,
+        parts,
+        **pairs,
+        num_warps=plan.warps(_PAIRS_SUM),
+    )
+    settle[(c * plan.row_tiles,)](
+        packed.rows,
+        packed.points,
+        *around,
+        totals,
+        values.contiguous(),
+        packed.row_order,
+        *sizes,
+        parts,
+        share,
+        **pairs,
+        PARTS=triton.next_power_of_2(parts),
+        TINY=2.0**-80,
+        num_warps=plan.warps(_PAIRS_SUM),
+    )
+    if plan.near:
+        _group(packed.row_boxes, plan.row_tiles)
+    row_parts = plan.row_parts
+    dealt = out if row_parts == 1 else means.new_empty(c, row_parts, m)
+    deal[(c * plan.point_tiles * row_parts,)](
+        packed.rows,
+        packed.points,
+        *around,
+        packed.point_order,
+        dealt,
+        *sizes,
+        row_parts,
+        **pairs,
+        num_warps=plan.warps(_PAIRS_DEAL),
+    )
+    if row_parts > 1:
+        torch.sum(dealt, 1, out=out)
+    return out, packed
+
+
+def backward(
+    grad: Tensor,
+    means: Tensor,
+    variances: Tensor,
+    values: Tensor,
+    packed: Packed,
+    kind: Kind,
+    tolerance: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of means, variances and values."""
+    (c, k, r), m = means.shape, packed.points.shape[-1]
+    plan, form = Plan.of(c, k, m, r, kind, tolerance), Scaled.of(kind, means.dtype)
+    grads = (
+        torch.empty_like(means, memory_format=torch.contiguous_format),
+        torch.empty_like(variances, memory_format=torch.contiguous_format),
+        torch.empty_like(values, memory_format=torch.contiguous_format),
+    )
+    if not c or not k or not m:
+        return grads[0].zero_(), grads[1].zero_(), grads[2].zero_()
+    grad = grad.gather(-1, packed.point_order) if plan.near else grad.contiguous()
+    parts = plan.parts
+    moments = means.new_empty(c, parts, 1 + 4 * r, k)
+    gather_pulls[(c * plan.row_tiles * parts,)](
+        packed.rows,
+        packed.points,
+        packed.row_boxes,
+        packed.point_boxes,
+        grad,
+        moments,
+        k,
+        m,
+        plan.row_tiles,
+        plan.point_tiles,
+        parts,
+        R=r,
+        ROWS=plan.rows,
+        POINTS=plan.points,
+        NEAR=plan.near,
+        GROUP=GROUP,
+        LIMIT=form.limit,
+        STUDENT=form.student,
+        POWER=form.power,
+        HIDDEN=form.hidden,
+        SCALE=form.scale,
+        num_warps=plan.warps(_PAIRS_PULL),
+        **_rounding(means.dtype),
+    )
+    finish[(c * plan.row_tiles,)](
+        packed.rows,
+        packed.row_order,
+        moments,
+        means.contiguous(),
+        variances.contiguous(),
+        values.contiguous(),
+        *grads,
+        k,
+        plan.row_tiles,
+        parts,
+        R=r,
+        ROWS=plan.rows,
+        NEAR=plan.near,
+        PARTS=triton.next_power_of_2(parts),
+        SCALE=form.scale,
+        FARTHEST=form.farthest,
+        SHARPEST=form.sharpest,
+    )
+    return grads
+
+
+def _rounding(dtype: torch.dtype) -> dict[str, bool]:
+    """Where all points are far, one kernel subtracts the logarithm that another has found.
+
+    In float64 no distance is too large for that: all kernels must round it alike, and must not fuse
+    products and sums as each of them likes.
+    """
+    return {"enable_fp_fusion": dtype != torch.float64}
+
+
+def _order(
+    packed: Packed, means: Tensor, indices: Tensor, hidden: Tensor | None
+) -> tuple[Packed, Tensor]:
+    """Order rows and points in space; also find, for each row, a point that should be near it."""
+    largest = indices.amax()
+    point_codes, point_order = morton_codes(indices, hidden, largest).sort(-1)
+    row_codes, row_order = morton_codes(means, None, largest).sort(-1)
+    # The integer tuple below a mean, where it was sampled, has the code of the mean.
+    seeds = torch.searchsorted(point_codes, row_codes)
+    return packed._replace(row_order=row_order, point_order=point_order), seeds
+
+
+def _group(around: Tensor, tiles: int) -> None:
+    """Write behind the boxes of tiles those of their groups, and of groups of groups."""
+    c, fields, width = around.shape
+    first, count = 0, tiles
+    for _ in range(2):
+        merged = -(-count // GROUP)
+        merge_boxes[(c * fields * merged,)](around, first, count, width, merged, GROUP=GROUP)
+        first, count = first + count, merged

@@ -1,6 +1,0 @@
-"""Records → one self-contained HTML page; never trains. Needs the extra of the experiments."""
-
-from sparsewire.report.gather import Found, gather
-from sparsewire.report.page import write_page
-
-__all__ = ["Found", "gather", "write_page"]

@@ -1,0 +1,1 @@
+"""The kernels of `halves`; imported only where Triton is installed."""

@@ -1,0 +1,262 @@
+"""The engine behind `order_loss` without a kernel: probabilities of cuts by a Fourier sum.
+
+A half of u elements is chosen with probability Π_{i ∈ S} w_i / e_u(w). Choose each element by
+itself instead, i with probability p_i = w_i / (w_i + e^c): then e_u(w) is, but for known factors,
+the probability that the number of chosen ones is u. That is a coefficient of the polynomial
+Π (1 − p_i + p_i z), which a sum over M roots of unity z gives, all at once and not element by
+element. With c such that u are chosen on average, the probability is not small, so that rounding
+does no harm, and the number of chosen ones is never far from u: M need not be larger than a few
+standard deviations. Dividing the product by one factor gives the gradient.
+
+All of this is done in float64, whatever the keys are. The reference is `cut_losses` of
+`sparsewire.sorting.order_loss`.
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sparsewire.annotations import Bool, Float
+from sparsewire.checks import kept
+from sparsewire.precision import without_autocast
+
+_DEVIATIONS, _MORE = 8, 24  # of the number of chosen ones: beyond is less than float64 can tell
+_STEPS = 60  # of Newton, at most; a handful is the rule
+_LONGEST_STEP = 8.0
+_FEW = 8  # elements of a bucket whose choices are all tried
+_GROUP = 4  # elements whose polynomials are multiplied out, before roots are put into them
+_ELEMENTS = 2**21  # complex numbers that are held at once
+
+
+class CutLosses(torch.autograd.Function):
+    """`losses_of` with its gradient; a second derivative is that of the reference."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, keys: Tensor, goal: Tensor, ties: bool, bend: float, plain: Callable[..., Tensor]
+    ) -> Tensor:
+        with without_autocast(keys):
+            losses, slopes = losses_of(keys.double(), goal, ties, bend, ctx.needs_input_grad[0])
+        ctx.save_for_backward(keys, goal, None if slopes is None else slopes.to(keys.dtype))
+        ctx.options, ctx.plain = (ties, bend), plain
+        return losses.to(keys.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (keys, goal, slopes) = grads, ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            return grad.unsqueeze(-1) * slopes, None, None, None, None
+        with without_autocast(keys):
+            keys = keys.view_as(keys)
+            losses = ctx.plain(keys, goal, *ctx.options)
+            (found,) = torch.autograd.grad(losses, keys, grad, create_graph=True)
+        return found, None, None, None, None
+
+
+def losses_of(
+    keys: Float[Tensor, "*b n"], goal: Tensor, ties: bool, bend: float, wanted: bool = True
+) -> tuple[Float[Tensor, "*b"], Float[Tensor, "*b n"] | None]:
+    """Return what `cut_losses` does, and the gradient of it by the keys, if it is wanted."""
+    n, size = keys.shape[-1], 2
+    losses = keys.new_zeros(keys.shape[:-1])
+    slopes = torch.zeros_like(keys) if wanted else None
+
+    def add(start: int, end: int, size: int) -> None:
+        nonlocal losses
+        buckets, goals = (t[..., start:end].unflatten(-1, (-1, size)) for t in (keys, goal))
+        found, slope = _cut(buckets.flatten(0, -2), goals.flatten(0, -2), lower, ties, wanted)
+        if not math.isinf(bend):
+            found = found.clamp(min=0)
+            steep = bend / (bend + found)
+            found = bend * torch.log1p(found / bend)
+            slope = None if slope is None else slope * steep.unsqueeze(-1)
+        losses = losses + found.view(*buckets.shape[:-1]).sum(-1)
+        if slopes is not None and slope is not None:
+            slopes[..., start:end] += slope.view(*keys.shape[:-1], end - start)
+
+    while size < 2 * n:
+        whole, lower = n - n % size, size // 2
+        if whole:
+            add(0, whole, size)
+        if n - whole > lower:
+            add(whole, n, n - whole)
+        size *= 2
+    return losses, slopes
+
+
+def _cut(
+    keys: Float[Tensor, "r m"], goal: Tensor, lower: int, ties: bool, wanted: bool
+) -> tuple[Float[Tensor, " r"], Float[Tensor, "r m"] | None]:
+    """Minus the log-probability that buckets are cut after `lower` elements, and its gradient."""
+    odds = keys.mean(-1, keepdim=True) - keys  # for the lower half
+    symmetric = _symmetric(odds, odds.new_full(odds.shape[:1], lower), None, wanted)
+    # What is chosen rightly are the first ones, whose odds are compared with those of the largest.
+    right = odds[:, :lower].sum(-1)
+    losses = symmetric.beyond + (symmetric.largest - right)
+    slopes = symmetric.chances
+    if slopes is not None:
+        slopes = slopes.neg()
+        slopes[:, :lower] += 1
+    if not ties:
+        return losses, slopes
+    # Those that are equal to both sides of the cut may change places.
+    free = goal == goal[:, lower - 1 : lower]
+    rows = free[:, lower].nonzero().squeeze(-1)
+    if len(rows):
+        free = free[rows]
+        there = free.any(0).nonzero()
+        first, end = int(there[0]), int(there[-1]) + 1
+        free, odds = free[:, first:end], odds[rows, first:end]
+        kept = free[:, : lower - first].to(odds.dtype)
+        here = _symmetric(odds, kept.sum(-1), free, wanted)
+        losses[rows] -= here.beyond + (here.largest - (odds[:, : lower - first] * kept).sum(-1))
+        if slopes is not None and here.chances is not None:
+            here.chances[:, : lower - first] -= kept
+            slopes[rows, first:end] += here.chances
+    return losses, slopes
+
+
+class _Symmetric(NamedTuple):
+    """The logarithm of an elementary symmetric polynomial, `largest` + `beyond`."""
+
+    largest: Tensor  # sum of the largest odds
+    beyond: Tensor  # what there is more than that, never less than nothing but for rounding
+    chances: Tensor | None  # the gradient: how likely each element is chosen
+
+
+def _symmetric(
+    odds: Float[Tensor, "r m"],
+    counts: Float[Tensor, " r"],
+    among: Bool[Tensor, "r m"] | None,
+    wanted: bool,
+) -> _Symmetric:
+    """Of log-odds in rows: `counts` are chosen, among all or some of the elements."""
+    by = _by_trying if odds.shape[-1] <= _FEW else _by_roots
+    return by(odds, counts, among, wanted)
+
+
+def _by_trying(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool) -> _Symmetric:
+    """All choices, of few elements."""
+    m = odds.shape[-1]
+    if among is None:
+        choices = _choices(m, int(counts[0]), odds.device)
+        products = odds @ choices
+    else:
+        choices = _every_choice(m, odds.device)
+        wrong = choices.sum(0) != counts.unsqueeze(-1)
+        wrong |= (~among).to(odds.dtype) @ choices > 0
+        products = (odds @ choices).masked_fill_(wrong, -math.inf)
+    largest = products.amax(-1)
+    weights = (products - largest.unsqueeze(-1)).exp_()
+    total = weights.sum(-1)
+    chances = (weights @ choices.T) / total.unsqueeze(-1) if wanted else None
+    return _Symmetric(largest, total.log(), chances)
+
+
+@kept
+def _choices(m: int, count: int, device: torch.device) -> Float[Tensor, "m s"]:
+    """All choices of `count` of m elements, a column of zeros and ones for each."""
+    every = list(itertools.combinations(range(m), count))
+    table = [[float(i in chosen) for chosen in every] for i in range(m)]
+    return torch.tensor(table, dtype=torch.float64, device=device)
+
+
+@kept
+def _every_choice(m: int, device: torch.device) -> Float[Tensor, "m s"]:
+    """All choices of any number of m elements."""
+    return torch.cat([_choices(m, count, device) for count in range(m + 1)], dim=-1)
+
+
+def _by_roots(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool) -> _Symmetric:
+    """The number of those that are chosen each by itself, as many as `counts` on average."""
+    among = torch.ones_like(odds, dtype=torch.bool) if among is None else among
+    order = odds.masked_fill(~among, -math.inf).sort(dim=-1, descending=True).values
+    taken = torch.arange(odds.shape[-1], device=odds.device) < counts.unsqueeze(-1)
+    largest = order.masked_fill(~taken, 0).sum(-1)
+    tilt = _tilt(odds, among, counts, order)
+    away = odds - tilt
+    p = torch.sigmoid(away) * among
+    # Largest ones that are left out, others that are chosen: nothing of what is large is lost.
+    far = order - tilt
+    beyond = F.softplus(torch.where(taken, -far, far), threshold=40).sum(-1)
+    deviation = float((p * (1 - p)).sum(-1).max().sqrt().nan_to_num())
+    most = min(odds.shape[-1] + 1, math.ceil(_DEVIATIONS * deviation) + _MORE)
+    roots = most | 1  # odd: at z = −1 a factor may be zero
+    chance, chances = _fourier(p, counts, roots, wanted)
+    return _Symmetric(largest, beyond + chance.log(), chances)
+
+
+def _tilt(odds: Tensor, among: Tensor, counts: Tensor, order: Tensor) -> Tensor:
+    """What to take off log-odds so that about as many are chosen as `counts` says: (r, 1)."""
+    above = order.gather(-1, (counts.long() - 1).clamp(min=0).unsqueeze(-1))
+    below = order.gather(-1, counts.long().clamp(max=odds.shape[-1] - 1).unsqueeze(-1))
+    below = torch.where(torch.isfinite(below), below, above - 1)
+    tilt = above / 2 + below / 2
+    for _ in range(_STEPS):
+        p = torch.sigmoid(odds - tilt) * among
+        excess = p.sum(-1, keepdim=True) - counts.unsqueeze(-1)
+        variance = (p * (1 - p)).sum(-1, keepdim=True)
+        wrong = excess.abs() > 0.1 + 0.3 * variance.sqrt()
+        if not wrong.any():
+            break
+        step = (excess / variance.clamp(min=1e-9)).clamp(-_LONGEST_STEP, _LONGEST_STEP)
+        tilt = torch.where(wrong, tilt + step, tilt)
+    return tilt
+
+
+def _fourier(
+    p: Float[Tensor, "r m"], counts: Float[Tensor, " r"], roots: int, wanted: bool
+) -> tuple[Float[Tensor, " r"], Float[Tensor, "r m"] | None]:
+    """Return the probability of as many ones as `counts` says, and for each that it is one then."""
+    like: Any = {"dtype": torch.float64, "device": p.device}
+    angles = torch.arange(roots // 2 + 1, **like) * (2 * math.pi / roots)
+    # Every root but 1 stands for its conjugate too.
+    weight = torch.full_like(angles, 2.0 / roots)
+    weight[0] = 1.0 / roots
+    powers = torch.arange(_GROUP + 1, **like).unsqueeze(-1) * angles
+    cosine, sine = powers.cos(), powers.sin()
+    rows = max(1, _ELEMENTS // (p.shape[-1] * len(angles)))
+    chance, chances = [], []
+    for here, count in zip(p.split(rows), counts.split(rows), strict=True):
+        table = _polynomials(here)
+        values = torch.complex(table @ cosine, table @ sine)
+        phase = -angles * count.unsqueeze(-1)
+        terms = _product(values) * torch.polar(weight.expand_as(phase), phase)
+        chance.append(terms.real.sum(-1))
+        if not wanted:
+            continue
+        # The product without f = 1 − p + p z, times p z: p z / f = (p² + p (1 − p) z) / |f|².
+        both = here * (1 - here)
+        inverse = (both.unsqueeze(-1) * (2 * cosine[1] - 2)).add_(1).reciprocal_()
+        turned = terms.real * cosine[1] - terms.imag * sine[1]
+        parts = inverse @ torch.stack([terms.real, turned], dim=-1)
+        ones = here * here * parts[..., 0] + both * parts[..., 1]
+        chances.append(ones / chance[-1].unsqueeze(-1))
+    return torch.cat(chance), torch.cat(chances) if wanted else None
+
+
+def _polynomials(p: Float[Tensor, "r m"]) -> Float[Tensor, "r g 5"]:
+    """Products of 1 − p + p z over groups of four: their coefficients, of 1, z, …, z⁴."""
+    p = F.pad(p, (0, -p.shape[-1] % _GROUP)).unflatten(-1, (-1, _GROUP))
+    q = 1 - p
+    none, one, two = (
+        q[..., ::2] * q[..., 1::2],
+        p[..., ::2] * q[..., 1::2] + q[..., ::2] * p[..., 1::2],
+        p[..., ::2] * p[..., 1::2],
+    )
+    (a, x), (b, y), (c, z) = none.unbind(-1), one.unbind(-1), two.unbind(-1)
+    return torch.stack([a * x, a * y + b * x, a * z + b * y + c * x, b * z + c * y, c * z], dim=-1)
+
+
+def _product(x: Tensor) -> Tensor:
+    """Of rows, by halves: x.prod(1)."""
+    while (m := x.shape[1]) > 1:
+        half = m // 2
+        left, right = x[:, :half], x[:, half : 2 * half]
+        x = torch.cat([left * right, x[:, 2 * half :]], dim=1) if m % 2 else left * right
+    return x[:, 0]

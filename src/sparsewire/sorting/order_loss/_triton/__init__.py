@@ -1,0 +1,1 @@
+"""The kernels of `order_loss`; imported only where Triton is installed."""

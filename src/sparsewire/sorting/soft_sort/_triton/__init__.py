@@ -1,0 +1,1 @@
+"""The kernels of `soft_sort`; imported only where Triton is installed."""

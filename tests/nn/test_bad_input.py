@@ -1,0 +1,205 @@
+# ruff: noqa: E501  # a table, one bad call a line
+"""Bad arguments of layers: what is said, and that nothing has changed afterwards."""
+
+import copy
+import re
+from typing import Any
+
+import pytest
+import torch
+from tests.helpers import assert_same, seeded
+from tests.nn.dense import Look
+
+from sparsewire import (
+    Banded,
+    BlockDiagonal,
+    FrozenLayer,
+    HyperLayer,
+    LowerTriangular,
+    SparseLayer,
+    fan_in,
+)
+
+# Any, since most calls below are wrong on purpose.
+TEXT: Any = "text"
+REAL: Any = 2.5
+NUMBER: Any = 4
+NONE: Any = None
+NAN: Any = float("nan")
+
+
+def sparse(*shapes: Any, **options: Any) -> SparseLayer:
+    """A layer from five numbers to four, unless it says otherwise."""
+    return SparseLayer(*(shapes or ((5,), (4,))), **{"tuples": 6, **options})
+
+
+def templated(**options: Any) -> SparseLayer:
+    """Two tuples for each of three outputs."""
+    return SparseLayer((5,), (3,), template=fan_in((3,), (5,), tuples=2), **options)
+
+
+BAD_LAYERS = [
+    # shapes
+    (lambda: sparse((5, 0), (4,)), ValueError, "in_shape[1] must be at least 1; got 0"),
+    (lambda: sparse((5,), (-4,)), ValueError, "out_shape[0] must be at least 1; got -4"),
+    (lambda: sparse((5,), (REAL,)), TypeError, "out_shape[0] must be an integer; got 2.5"),
+    (lambda: sparse((REAL,), (4,)), TypeError, "in_shape[0] must be an integer; got 2.5"),
+    (lambda: sparse((5,), (NONE,)), TypeError, "out_shape[0] must be an integer; got None"),
+    (lambda: sparse(NUMBER, (4,)), TypeError, "in_shape must be a sequence of integers or None; got 4"),
+    (lambda: sparse((5,), NUMBER), TypeError, "out_shape must be a sequence of integers; got 4"),
+    (lambda: sparse(TEXT, (4,)), TypeError, "in_shape must be a sequence of integers or None; got 'text'"),
+    (lambda: sparse((2**25,), (4,)).draw(), ValueError, "for torch.float32 means, which cannot tell more indices apart; got 33554432"),
+    (lambda: HyperLayer(LowerTriangular(3), (2**25,), (2**25,)).draw(), ValueError, "for torch.float32 means, which cannot tell more indices apart; got 33554432"),
+    (lambda: HyperLayer(Banded(1, 1, 3), (2**25,), (2**25,)).draw(), ValueError, "for torch.float32 means, which cannot tell more indices apart; got 33554432"),
+    (lambda: sparse((2**32,), (2**31,)).draw(), ValueError, "must have at most 2**63 - 1 elements"),
+    (lambda: HyperLayer(Look((5,), 6, 2), NUMBER, (4,)), TypeError, "in_shape must be a sequence of integers or None; got 4"),
+    # counts
+    (lambda: sparse(tuples=0), ValueError, "tuples must be at least 1; got 0"),
+    (lambda: sparse(tuples=-3), ValueError, "tuples must be at least 1; got -3"),
+    (lambda: sparse(tuples=REAL), TypeError, "tuples must be an integer; got 2.5"),
+    (lambda: sparse(tuples=None), TypeError, "tuples must be given, unless a template says how many; got None"),
+    (lambda: sparse(local_samples=-1), ValueError, "local_samples must be at least 0; got -1"),
+    (lambda: sparse(global_samples=-1), ValueError, "global_samples must be at least 0; got -1"),
+    (lambda: sparse(global_samples=REAL), TypeError, "global_samples must be an integer; got 2.5"),
+    (lambda: sparse(wirings=0), ValueError, "wirings must be at least 1; got 0"),
+    (lambda: sparse(features=-1), ValueError, "features must be at least 0; got -1"),
+    (lambda: sparse(features=True), TypeError, "features must be an integer; got True"),
+    # region and window
+    (lambda: sparse(region=6), ValueError, "region must be at most 5, the largest of (4, 5); got 6"),
+    (lambda: sparse(region=(4, 6)), ValueError, "region[1] must be at most 5, the size of that axis; got 6"),
+    (lambda: sparse(region=(4,)), ValueError, "region must have 2 sizes, one for each column; got (4,)"),
+    (lambda: sparse(region=0), ValueError, "region must be at least 1; got 0"),
+    (lambda: sparse(region=(1, 0)), ValueError, "region[1] must be at least 1; got 0"),
+    (lambda: sparse(region=REAL), TypeError, "region must be an integer; got 2.5"),
+    (lambda: sparse(window=9), ValueError, "window must be at most 5, the largest of (4, 5); got 9"),
+    (lambda: sparse(window=(1, 2, 3)), ValueError, "window must have 2 sizes, one for each column; got (1, 2, 3)"),
+    (lambda: templated(region=(1, 1)), ValueError, "region must have 1 sizes, one for each column; got (1, 1)"),
+    # contexts
+    (lambda: sparse(context=0), ValueError, "context must be at least 1; got 0"),
+    (lambda: sparse(context=4), ValueError, "context must divide the number of tuples, 6; got 4"),
+    (lambda: sparse(context=12), ValueError, "context must divide the number of tuples, 6; got 12"),
+    (lambda: templated(context=3), ValueError, "context must group tuples with the same fixed columns of the template, which come in runs of [2]; got 3"),
+    (lambda: templated(context=6), ValueError, "context must group tuples with the same fixed columns of the template, which come in runs of [2]; got 6"),
+    # templates
+    (lambda: templated(tuples=3), ValueError, "template must have a row for each of the 3 tuples; got 6"),
+    (lambda: templated(tuples=12), ValueError, "template must have a row for each of the 12 tuples; got 6"),
+    (lambda: HyperLayer(BlockDiagonal(2, 3), (4,), (4,), template=fan_in((4,), (4,))), ValueError, "template must be None for a source with a layout of its own"),
+    (lambda: fan_in((0,), (4,)), ValueError, "out_shape[0] must be at least 1; got 0"),
+    (lambda: fan_in((2,), (4,), tuples=0), ValueError, "tuples must be at least 1; got 0"),
+    (lambda: fan_in((2,), NUMBER), TypeError, "in_shape must be"),
+    # shared values
+    (lambda: sparse(share_values=[]), (TypeError, ValueError), "share_values must"),
+    (lambda: sparse(share_values=[-1] * 6), ValueError, "share_values must hold numbers ≥ 0; got -1"),
+    (lambda: sparse(share_values=[0, 1]), ValueError, "share_values must have an entry for each of the 6 tuples; got 2"),
+    (lambda: sparse(share_values=torch.zeros(2, 3).long()), ValueError, "share_values must"),
+    (lambda: sparse(share_values=[0.5] * 6), TypeError, "share_values must"),
+    (lambda: sparse(share_values=NUMBER), (TypeError, ValueError), "share_values must"),
+    # choices and numbers
+    (lambda: sparse(edge="no"), ValueError, "edge must be one of 'sigmoid', 'clamp', 'wrap'; got 'no'"),
+    (lambda: HyperLayer(Look((5,), 6, 2), (5,), (4,), edge=TEXT), ValueError, "edge must be one of 'sigmoid', 'clamp', 'wrap'; got 'text'"),
+    (lambda: sparse(density="no"), ValueError, "density must be one of 'gaussian', 'student'; got 'no'"),
+    (lambda: sparse(evaluation="no"), ValueError, "evaluation must be one of 'rounded', 'sampled', 'expected'; got 'no'"),
+    (lambda: sparse(variance_scale=-0.1), ValueError, "variance_scale must"),
+    (lambda: sparse(variance_floor=NAN), ValueError, "variance_floor must"),
+    (lambda: sparse(variance_floor=TEXT), TypeError, "variance_floor must be a number; got 'text'"),
+    (lambda: sparse(density="student", degrees=0.0), ValueError, "degrees must"),
+    (lambda: sparse(nonsense=1), TypeError, "nonsense"),
+    (lambda: sparse(values=TEXT), TypeError, "values must be"),
+    # frozen layers
+    (lambda: FrozenLayer((0,), (4,)), ValueError, "in_shape[0] must be at least 1; got 0"),
+    (lambda: FrozenLayer((5,), NUMBER), TypeError, "out_shape must be a sequence of integers; got 4"),
+    (lambda: FrozenLayer((5,), (4,), features=-1), ValueError, "features must be at least 0; got -1"),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("make", "error", "message"), BAD_LAYERS, ids=[b[2] for b in BAD_LAYERS])
+def test_bad_layers_are_refused(make, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        make()
+
+
+SHAPE = "x must have shape (*b, *in_shape, *features) with in_shape "
+
+BAD_CALLS = [
+    (lambda f: f(torch.ones(4)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (4,)"),
+    (lambda f: f(torch.ones(5, 3)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (5, 3)"),
+    (lambda f: f(torch.ones(())), ValueError, SHAPE + "(5,) and 0 feature dimensions; got ()"),
+    (lambda f: f(torch.ones(5).long()), TypeError, "x must have a floating-point dtype; got torch.int64"),
+    (lambda f: f(torch.ones(5).bool()), TypeError, "x must have a floating-point dtype; got torch.bool"),
+    (lambda f: f(torch.ones(5) * 1j), TypeError, "x must have a floating-point dtype; got torch.complex64"),
+    (lambda f: f([1.0] * 5), TypeError, "x must be a tensor; got list"),
+    (lambda f: f(None), TypeError, "x must be a tensor; got NoneType"),
+    (lambda f: f(torch.ones(5, device="meta")), ValueError, "x, layer must be on one device; got x on meta, layer on cpu"),
+    (lambda f: f(torch.ones(5), mode="no"), ValueError, "mode must be one of 'rounded', 'sampled', 'expected'; got 'no'"),
+    (lambda f: f(torch.ones(5), mode=3), ValueError, "mode must be one of 'rounded', 'sampled', 'expected'; got 3"),
+    (lambda f: f(torch.ones(5), generator=3), TypeError, "generator must be"),
+    (lambda f: f.draw(mode="no"), ValueError, "mode must be one of 'rounded', 'sampled', 'expected'; got 'no'"),
+    (lambda f: f.draw(torch.ones(4)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (4,)"),
+    (lambda f: f.wiring(torch.ones(4)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (4,)"),
+    (lambda f: f.freeze(in_shape=(4,)), ValueError, "in_shape must be (5,), with a number for each None; got (4,)"),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("call", "error", "message"), BAD_CALLS, ids=[b[2] for b in BAD_CALLS])
+def test_bad_calls_are_refused_and_change_nothing(call, error, message):
+    layer, x = sparse(seed=0, bias=True, wirings=2), torch.ones(3, 5)
+    state, text, draws = copy.deepcopy(layer.state_dict()), repr(layer), torch.get_rng_state()
+    expected = layer(x, generator=seeded(1))
+    with pytest.raises(error, match=re.escape(message)):
+        call(layer)
+    assert_same(layer.state_dict(), state, rtol=0, atol=0)
+    assert repr(layer) == text
+    assert torch.equal(torch.get_rng_state(), draws)
+    assert torch.equal(layer(x, generator=seeded(1)), expected)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("in_shape", "features", "shape"),
+    [((None,), 0, ()), ((None, 3), 0, (2, 4)), ((None, 3), 1, (2, 3)), ((5,), 2, (5, 1))],
+    ids=str,
+)
+def test_inputs_of_the_wrong_rank_are_refused(in_shape, features, shape):
+    layer = sparse(in_shape, (4,), features=features)
+    message = f"{SHAPE}{in_shape} and {features} feature dimensions; got {shape}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        layer(torch.ones(shape))
+
+
+def test_open_sizes_are_checked_when_they_are_known():
+    layer = sparse((None,), (4,), region=(4, 7))
+    assert layer(torch.ones(3, 7)).shape == (3, 4)
+    with pytest.raises(ValueError, match=re.escape("region[1] must be at most 6")):
+        layer(torch.ones(3, 6))
+    with pytest.raises(ValueError, match=re.escape("in_shape (None,) leaves sizes open; got None")):
+        layer.wiring()
+    with pytest.raises(ValueError, match=re.escape("in_shape (None,) leaves sizes open; got None")):
+        layer.draw()
+
+
+@pytest.mark.parametrize("name", ["raw_means", "raw_variances", "values"])
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_parameters_that_are_not_finite_are_refused(name, number):
+    layer = sparse(seed=0)
+    tensor = layer.state_dict()[f"source.{name}"]
+    tensor.view(-1)[2] = number
+    said = name.replace("_", " ")
+    message = f"{said} must be finite; got 1 of {tensor.numel()} that are NaN or infinite"
+    for call in (lambda: layer(torch.ones(5)), layer.wiring, layer.draw, layer.freeze):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_shared_values_past_the_last_are_refused():
+    layer = HyperLayer(
+        lambda: (torch.zeros(3, 2), torch.zeros(3), torch.ones(2)),
+        (5,),
+        (4,),
+        share_values=[0, 1, 2],
+    )
+    with pytest.raises(
+        ValueError, match="values must be at least 3, as share_values counts them; got 2"
+    ):
+        layer(torch.ones(5))

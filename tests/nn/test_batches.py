@@ -1,0 +1,135 @@
+"""Batches of any shape, inputs of any size, and how many wirings they get."""
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from tests.helpers import assert_same, seeded
+from tests.nn.dense import MODES, apply_dense, gradients_of, matrix_of, random_input, set_raw
+
+from sparsewire import SparseLayer
+
+in_all_modes = pytest.mark.parametrize("mode", MODES)
+
+
+# Shapes.
+
+
+@in_all_modes
+@pytest.mark.parametrize("wirings", [1, 3])
+@pytest.mark.parametrize("prefix", [(), (3,), (2, 3), (2, 1, 2), (0,), (2, 0)], ids=str)
+def test_any_batch_prefix(prefix, wirings, mode):
+    layer = SparseLayer((2, 3), (4, 2), tuples=6, wirings=wirings, seed=0)
+    x = random_input(*prefix, 2, 3, dtype=torch.float32)
+    y = layer(x, mode=mode, generator=seeded(1))
+    assert y.shape == (*prefix, 4, 2)
+    flat = layer(x.reshape(math.prod(prefix), 2, 3), mode=mode, generator=seeded(1))
+    torch.testing.assert_close(y.reshape(flat.shape), flat)
+    y.sum().backward()
+
+
+@in_all_modes
+@pytest.mark.parametrize("features", [(4,), (2, 3), (1,), (0,)], ids=str)
+def test_matrix_by_matrix(features, mode):
+    """What a layer for vectors does to each column, one for matrices does to all of them."""
+    shapes: dict[str, Any] = {"in_shape": (2, 3), "out_shape": (4,), "tuples": 6, "seed": 0}
+    vectors = SparseLayer(**shapes).double()
+    matrices = SparseLayer(**shapes, features=len(features)).double()
+    weights = matrix_of(vectors, mode=mode, generator=seeded(1))
+    x = random_input(2, 5, 2, 3, *features)
+    expected = apply_dense(weights.view(4, 2, 3), x, 1, features=len(features))
+    torch.testing.assert_close(matrices(x, mode=mode, generator=seeded(1)), expected)
+
+
+def test_one_matrix_by_matrix_is_plain_multiplication():
+    layer = SparseLayer((6,), (4,), tuples=8, features=1, seed=0).double().eval()
+    x = random_input(6, 3)
+    torch.testing.assert_close(layer(x), layer.freeze().dense() @ x)
+
+
+def test_sizes_may_change_between_calls():
+    layer = SparseLayer((None, 3), (4,), tuples=6, edge="clamp", seed=0).double().eval()
+    for size in (2, 7, 1, 7):
+        fixed = SparseLayer((size, 3), (4,), tuples=6, edge="clamp", seed=0).double().eval()
+        x = random_input(5, size, 3)
+        for mode in MODES:
+            outputs = (each(x, mode=mode, generator=seeded(1)) for each in (layer, fixed))
+            torch.testing.assert_close(*outputs)
+        assert torch.equal(layer.wiring(x).means, fixed.wiring().means)
+
+
+def test_sizes_that_may_change_stretch_the_wiring():
+    layer = SparseLayer((None,), (1,), tuples=1, values=1.0, edge="clamp").eval()
+    set_raw(layer, means=[[0.0, 0.5]], values=[1.0])
+    for size in (3, 9, 101):
+        assert layer(torch.arange(float(size))).item() == size // 2
+
+
+# How many wirings a batch gets.
+
+
+@pytest.mark.parametrize(
+    ("batch", "wirings", "groups"),
+    [
+        (6, 1, [0, 0, 0, 0, 0, 0]),
+        (6, 3, [0, 0, 1, 1, 2, 2]),
+        (7, 3, [0, 0, 0, 1, 1, 2, 2]),
+        (5, 4, [0, 0, 1, 2, 3]),
+        (6, 6, [0, 1, 2, 3, 4, 5]),
+        (6, 99, [0, 1, 2, 3, 4, 5]),
+        (1, 3, [0]),
+    ],
+)
+def test_each_group_of_instances_has_a_draw_of_its_own(batch, wirings, groups):
+    """A layer for matrices, given the identity, returns the weights of every instance."""
+    shapes: dict[str, Any] = {
+        "in_shape": (5,),
+        "out_shape": (4,),
+        "tuples": 6,
+        "seed": 0,
+        "wirings": wirings,
+    }
+    shown = SparseLayer(**shapes, features=1).double()
+    weights = shown(torch.eye(5).double().expand(batch, 5, 5), generator=seeded(1))
+    drawn = [weights[groups.index(group)] for group in sorted(set(groups))]
+    for instance, group in enumerate(groups):
+        torch.testing.assert_close(weights[instance], drawn[group], rtol=0, atol=0)
+    assert all(not torch.equal(a, b) for a, b in itertools.combinations(drawn, 2))
+    totals = weights.sum((1, 2))
+    torch.testing.assert_close(totals, shown.wiring().values.sum().expand(batch))
+
+    layer, x = SparseLayer(**shapes).double(), random_input(batch, 5)
+    expected = torch.stack([w @ row for w, row in zip(weights, x, strict=True)])
+    torch.testing.assert_close(layer(x, generator=seeded(1)), expected)
+
+
+def test_draws_of_groups_follow_one_another():
+    """The first of several draws uses the generator as a single draw would."""
+    layers = [SparseLayer((5,), (4,), tuples=6, seed=0, wirings=w) for w in (2, 4)]
+    layers[0].local_samples = layers[1].local_samples = 0
+    x = random_input(1, 5, dtype=torch.float32).expand(4, 5)
+    few, many = (layer(x, generator=seeded(1)) for layer in layers)
+    assert torch.equal(few[0], few[1])
+    assert torch.equal(few[0], many[0])
+    assert torch.equal(few[2], many[1])
+
+
+def test_evaluation_ignores_the_number_of_wirings():
+    x = random_input(7, 5)
+    layers = (SparseLayer((5,), (4,), tuples=6, seed=0, wirings=w).double() for w in (1, 3))
+    outputs = (layer.eval()(x) for layer in layers)
+    assert torch.equal(*outputs)
+
+
+def test_gradients_are_those_of_all_groups_together():
+    """With nothing left to chance, one draw for each instance gives the gradient of one for all."""
+    options: dict[str, Any] = {"tuples": 6, "seed": 0, "local_samples": 0, "global_samples": 0}
+    x = random_input(7, 5)
+    one, many = (
+        SparseLayer((5,), (4,), wirings=wirings, bias=True, **options).double()
+        for wirings in (1, 3)
+    )
+    gradients = [gradients_of(layer, layer(x).square().sum()) for layer in (one, many)]
+    assert_same(gradients[0], gradients[1])

@@ -1,0 +1,302 @@
+"""Glimpses: what is cut out against slices of the image, and what learns."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sparsewire import Glimpse
+from sparsewire.nn.frames import COUNTS, FRAMES, SQUASHES, Frame, start_numbers, start_of_all
+
+
+class Fixed(nn.Module):
+    """Returns the same numbers for every image, less what the layer adds by itself."""
+
+    def __init__(self, numbers: Tensor, frame: Frame = "box", size: int = 4) -> None:
+        super().__init__()
+        numbers = numbers.view(-1, COUNTS[frame])
+        start = start_of_all(frame, "corners", 0.8, len(numbers), size, size)
+        self.numbers = nn.Parameter((numbers - start).flatten())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.numbers.expand(len(x), -1)
+
+
+class Given(nn.Module):
+    """Returns the same numbers for every image, to which the layer adds its own."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        super().__init__()
+        self.numbers = nn.Parameter(numbers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.numbers.expand(len(x), -1)
+
+
+def box(top: float, left: float, bottom: float, right: float, height: int, width: int) -> Tensor:
+    """Numbers of a box with these first and last pixels."""
+    places = torch.tensor([top, left, bottom, right])
+    return (places / torch.tensor([height - 1, width - 1] * 2)).logit()
+
+
+def test_a_box_over_pixels_is_a_slice_of_the_image():
+    x = torch.rand(3, 1, 20, 30)
+    look = Glimpse((1, 20, 30), (5, 7), source=Fixed(box(4, 6, 8, 12, 20, 30)))
+    torch.testing.assert_close(look.eval()(x)[:, 0], x[:, :, 4:9, 6:13])
+    want = torch.tensor([[4.0, 6.0], [4.0, 12.0], [8.0, 6.0], [8.0, 12.0]])
+    torch.testing.assert_close(look.corners(x), want.expand(3, 1, 4, 2), atol=1e-4, rtol=0)
+
+
+def test_glimpses_and_channels_stay_apart():
+    x = torch.rand(2, 3, 16, 16)
+    boxes = torch.stack([box(1, 2, 4, 5, 16, 16), box(8, 9, 11, 12, 16, 16)])
+    look = Glimpse((3, 16, 16), 4, 2, source=Fixed(boxes)).eval()
+    with torch.no_grad():
+        look.layer.source.values.copy_(torch.tensor([1.0, -2.0]))
+    y = look(x)
+    assert y.shape == (2, 2, 3, 4, 4)
+    torch.testing.assert_close(y[:, 0], x[:, :, 1:5, 2:6])
+    torch.testing.assert_close(y[:, 1], -2 * x[:, :, 8:12, 9:13])
+    assert look.places_read == 2 * 3 * 4 * 4
+
+
+def test_points_are_where_glimpses_read():
+    """The pixels at the rounded points are what a rounded pass returns, in every channel."""
+    x = torch.rand(3, 2, 21, 17)
+    look = Glimpse((2, 21, 17), (4, 5), 3).eval()
+    with torch.no_grad():
+        for parameter in look.layer.source.source.parameters():
+            parameter.mul_(3)  # so that images are looked at in different places
+    points = look.points(x)
+    assert points.shape == (3, 3, 4, 5, 2)
+    assert not torch.allclose(points[0], points[1])
+    rows, cols = points.round().long().unbind(-1)
+    numbers = torch.arange(3).view(3, 1, 1, 1)
+    pixels = torch.stack([x[numbers, channel, rows, cols] for channel in (0, 1)], dim=2)
+    torch.testing.assert_close(look(x), pixels)
+
+
+def test_points_of_known_boxes():
+    boxes = torch.stack([box(1, 2, 4, 5, 16, 16), box(8, 9, 14, 12, 16, 16)])
+    look = Glimpse((3, 16, 16), 4, 2, source=Fixed(boxes))
+    points = look.points(torch.rand(2, 5, 3, 16, 16))
+    assert points.shape == (2, 5, 2, 4, 4, 2)
+    down = torch.tensor([[1.0, 2.0, 3.0, 4.0], [8.0, 10.0, 12.0, 14.0]])
+    right = torch.tensor([[2.0, 3.0, 4.0, 5.0], [9.0, 10.0, 11.0, 12.0]])
+    for number in (0, 1):
+        want = torch.stack(torch.meshgrid(down[number], right[number], indexing="ij"), dim=-1)
+        torch.testing.assert_close(
+            points[:, :, number], want.expand(2, 5, 4, 4, 2), atol=1e-4, rtol=0
+        )
+
+
+def test_a_coarse_grid_skips_pixels():
+    x = torch.rand(2, 1, 21, 21)
+    look = Glimpse((1, 21, 21), 5, source=Fixed(box(2, 2, 18, 18, 21, 21))).eval()
+    torch.testing.assert_close(look(x)[:, 0], x[:, :, 2:19:4, 2:19:4])
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("squash", SQUASHES)
+def test_every_frame_starts_over_most_of_the_image(frame, squash):
+    look = Glimpse((1, 40, 40), 6, frame=frame, squash=squash, cover=0.8)
+    for parameter in look.layer.source.source.parameters():
+        nn.init.zeros_(parameter)
+    first, *_, last = look.corners(torch.rand(1, 1, 40, 40))[0, 0]
+    torch.testing.assert_close(first, torch.full((2,), 3.9), atol=1e-4, rtol=0)
+    torch.testing.assert_close(last, torch.full((2,), 35.1), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("glimpses", [2, 5, 8])
+def test_several_frames_start_beside_each_other(frame, glimpses):
+    """Of one size, none like another, and no farther apart than two points of one of them."""
+    look = Glimpse((1, 40, 40), (6, 9), glimpses, frame=frame, cover=0.7)
+    for parameter in look.layer.source.source.parameters():
+        nn.init.zeros_(parameter)
+    corners = look.corners(torch.rand(1, 1, 40, 40))[0] / 39
+    sides = corners[:, 3] - corners[:, 0]
+    torch.testing.assert_close(sides, torch.full((glimpses, 2), 0.7), atol=1e-4, rtol=0)
+    middles = corners.mean(1) - 0.5
+    assert (middles.abs() <= torch.tensor([0.7 / 5, 0.7 / 8]) / 2 + 1e-5).all()
+    distances = (middles[:, None] - middles).norm(dim=-1) + torch.eye(glimpses)
+    assert distances.min() > 0.01
+    torch.testing.assert_close(middles.mean(0), torch.zeros(2), atol=0.05, rtol=0)
+
+
+def test_narrow_densities_read_what_rounding_reads():
+    x = torch.rand(4, 1, 12, 12)
+    look = Glimpse((1, 12, 12), 4, source=Fixed(box(2, 3, 8, 9, 12, 12)), variance_floor=1e-3)
+    with torch.no_grad():
+        look.layer.source.raw_variances.fill_(-20.0)
+    torch.testing.assert_close(look(x), look(x, mode="rounded"), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(look(x, mode="expected"), look(x, mode="rounded"), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_gradients_reach_frames_variances_and_values(frame):
+    numbers = start_numbers(frame, "corners", 0.6)
+    look = Glimpse((1, 20, 20), 5, source=Fixed(numbers, frame), frame=frame)
+    look(torch.rand(3, 1, 20, 20)).square().sum().backward()
+    for name, parameter in look.named_parameters():
+        assert parameter.grad is not None, name
+        assert (parameter.grad != 0).all(), name
+
+
+def test_a_box_follows_a_bright_spot():
+    """What pays is light in the glimpse: the box shrinks around the one place that has some."""
+    grid = torch.stack(torch.meshgrid(torch.arange(24.0), torch.arange(24.0), indexing="ij"))
+    x = (-(grid - torch.tensor([7.0, 15.0]).view(2, 1, 1)).square().sum(0) / 20).exp()
+    look = Glimpse((1, 24, 24), 4, source=Fixed(start_numbers("box", "corners", 0.8)))
+    look.layer.source.values.requires_grad_(False)
+    optimizer = torch.optim.Adam(look.parameters(), lr=0.05)
+    for _ in range(150):
+        optimizer.zero_grad()
+        (-look(x.expand(4, 1, 24, 24)).mean()).backward()
+        optimizer.step()
+    middle = look.corners(x.expand(1, 1, 24, 24))[0, 0].mean(0)
+    torch.testing.assert_close(middle, torch.tensor([7.0, 15.0]), atol=1.5, rtol=0)
+    assert look.eval()(x.expand(1, 1, 24, 24)).mean() > 0.5 > x.mean()
+
+
+def test_sizes_may_change_between_calls():
+    look = Glimpse((1, None, None), 8, 2).eval()
+    for height, width in ((24, 24), (40, 60), (100, 100)):
+        x = torch.rand(2, 1, height, width)
+        assert look(x).shape == (2, 2, 1, 8, 8)
+        assert (look.corners(x) <= torch.tensor([height - 1, width - 1])).all()
+
+
+def test_any_batch_prefix():
+    look = Glimpse((2, 16, 16), 4, 3).eval()
+    x = torch.rand(2, 5, 2, 16, 16)
+    y = look(x)
+    assert y.shape == (2, 5, 3, 2, 4, 4)
+    torch.testing.assert_close(y.flatten(0, 1), look(x.flatten(0, 1)))
+    torch.testing.assert_close(y[1, 3], look(x[1, 3]))
+
+
+def test_a_saved_glimpse_comes_back():
+    one, other = Glimpse((1, 16, 16), 4).eval(), Glimpse((1, 16, 16), 4).eval()
+    x = torch.rand(2, 1, 16, 16)
+    assert not torch.equal(one.corners(x), other.corners(x))
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one(x), other(x))
+
+
+# What watches.
+
+
+def test_a_watch_is_called_with_where_glimpses_look():
+    look = Glimpse((2, 21, 31), (4, 5), 3).eval()
+    assert look.watch is None
+    seen: list[Tensor] = []
+    look.watch = seen.append
+    x = torch.rand(2, 4, 2, 21, 31)
+    look(x)
+    look.train()(x)
+    assert [points.shape for points in seen] == [(2, 4, 3, 4, 5, 2)] * 2
+    assert torch.equal(seen[0], seen[1])
+    assert look.watch == seen.append
+    torch.testing.assert_close(seen[0] * torch.tensor([20.0, 30.0]), look.points(x))
+    before, look.watch = len(seen), None
+    look(x)
+    assert len(seen) == before
+    assert look.watch is None
+
+
+def test_a_watch_changes_nothing_of_what_is_read():
+    look = Glimpse((1, 20, 20), 4, 2)
+    x = torch.rand(3, 1, 20, 20)
+    reads = []
+    for watch in (None, lambda points: None):
+        look.watch = watch
+        torch.manual_seed(1)
+        reads.append(look(x))
+    assert torch.equal(*reads)
+
+
+@pytest.mark.parametrize("squash", SQUASHES)
+def test_a_watch_sees_shares_of_the_image(squash):
+    """Positions; those that are not squashed may lie outside."""
+    numbers = torch.tensor([-0.5, 0.25, 1.5, 0.75])
+    look = Glimpse((1, 9, 9), 2, source=Given(numbers), squash=squash)
+    seen: list[Tensor] = []
+    look.watch = seen.append
+    look(torch.rand(3, 1, 9, 9))
+    corners = start_numbers("box", squash, 0.8) + numbers
+    top, left, bottom, right = corners if squash == "none" else corners.sigmoid()
+    want = torch.stack([top, left, top, right, bottom, left, bottom, right]).view(2, 2, 2)
+    torch.testing.assert_close(seen[0], want.expand(3, 1, 2, 2, 2))
+
+
+def test_a_loss_on_what_a_watch_saw_moves_frames():
+    """Towards a place of its choice, whatever the image shows there."""
+    look = Glimpse((1, 20, 20), 3, source=Given(torch.zeros(4)), squash="none", cover=0.3)
+    seen: list[Tensor] = []
+    look.watch = seen.append
+    optimizer = torch.optim.SGD(look.parameters(), lr=0.5)
+    place = torch.tensor([0.25, 0.6])
+    for _ in range(60):
+        seen.clear()
+        optimizer.zero_grad()
+        look(torch.zeros(2, 1, 20, 20))
+        (seen[0].mean((0, 1, 2, 3)) - place).square().sum().backward()
+        optimizer.step()
+    middle = look.points(torch.zeros(1, 1, 20, 20)).mean((0, 1, 2, 3))
+    torch.testing.assert_close(middle, 19 * place, atol=0.05, rtol=0)
+
+
+# Positions that nothing squashes.
+
+
+def test_boxes_beside_the_image_read_its_border():
+    """Of 9 × 9 pixels, the box from −2 to 6 down and from 4 to 12 right, 5 × 5 points."""
+    x = torch.rand(3, 2, 9, 9)
+    numbers = torch.tensor([-2.0, 4.0, 6.0, 12.0]) / 8 - start_numbers("box", "none", 0.5)
+    look = Glimpse((2, 9, 9), 5, source=Given(numbers), squash="none", cover=0.5).eval()
+    rows, cols = torch.tensor([0, 0, 2, 4, 6]), torch.tensor([4, 6, 8, 8, 8])
+    torch.testing.assert_close(look(x)[:, 0], x[:, :, rows[:, None], cols])
+    grid = torch.stack(torch.meshgrid(rows.float(), cols.float(), indexing="ij"), dim=-1)
+    torch.testing.assert_close(look.points(x), grid.expand(3, 1, 5, 5, 2), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_gradients_of_unsquashed_frames_reach_every_number(frame):
+    source = Given(torch.zeros(COUNTS[frame]))
+    look = Glimpse((1, 20, 20), 5, source=source, frame=frame, squash="none", cover=0.6)
+    look(torch.rand(3, 1, 20, 20)).square().sum().backward()
+    assert source.numbers.grad is not None
+    assert (source.numbers.grad != 0).all()
+
+
+def test_points_beside_the_image_pull_at_nothing():
+    source = Given(torch.tensor([2.0, 2.0, 3.0, 3.0]))
+    look = Glimpse((1, 12, 12), 4, source=source, squash="none")
+    look(torch.rand(2, 1, 12, 12)).square().sum().backward()
+    assert source.numbers.grad is not None
+    assert not source.numbers.grad.any()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"image": (28, 28)}, "image must be"),
+        ({"image": (None, 28, 28)}, "image must be"),
+        ({"size": (2, 3, 4)}, "size must be"),
+        ({"size": 0}, "size must be at least 1"),
+        ({"glimpses": 0}, "glimpses must be at least 1"),
+        ({"frame": "circle"}, "frame must be"),
+        ({"squash": "nothing"}, "squash must be"),
+        ({"cover": 1.0}, "cover must be"),
+    ],
+)
+def test_bad_arguments_are_named(words, message):
+    with pytest.raises(ValueError, match=message):
+        Glimpse(**{"image": (1, 28, 28), "size": 4, **words})
+
+
+def test_a_source_of_the_wrong_size_is_named():
+    look = Glimpse((1, 16, 16), 4, 2, source=Fixed(start_numbers("box", "corners", 0.5)))
+    with pytest.raises(ValueError, match=rf"source must return \(b, {2 * COUNTS['box']}\)"):
+        look(torch.rand(3, 1, 16, 16))

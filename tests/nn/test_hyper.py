@@ -1,0 +1,255 @@
+"""Layers whose wiring comes from a source: adaptive ones against a loop over the instances."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from tests.helpers import assert_same, seeded
+from tests.nn.dense import (
+    MODES,
+    Look,
+    filled,
+    gradients_of,
+    random_input,
+    weights_of,
+    weights_over,
+    window_points,
+)
+from torch import Tensor, nn
+
+from sparsewire import Draw, FreeTuples, HyperLayer, SparseLayer, Wiring, fan_in
+
+
+def adaptive(template: bool = False, **options: Any) -> HyperLayer:
+    """Six tuples from (2, 3) to (4,), chosen by a network that reads the input."""
+    if template:
+        options["template"] = fan_in((4,), (2, 3), tuples=2)
+    source = Look((2, 3), tuples=8 if template else 6, rank=2 if template else 3)
+    return HyperLayer(source, (2, 3), (4,), **options).double()
+
+
+def one_by_one(layer: Callable[..., Tensor], x: Tensor, **call: Any) -> Tensor:
+    """Run a layer on each instance of a batch alone."""
+    return torch.stack([layer(instance, **call) for instance in x])
+
+
+# One wiring for each instance.
+
+
+@pytest.mark.parametrize("mode", ["rounded", "expected"])
+@pytest.mark.parametrize(
+    "options", [{}, {"context": 2}, {"bias": True}, {"template": True}], ids=str
+)
+def test_an_adaptive_layer_equals_a_loop_over_instances(options, mode):
+    layer = adaptive(**options)
+    x = random_input(5, 2, 3)
+    expected = one_by_one(layer, x, mode=mode)
+    assert not torch.equal(layer.wiring(x).means[0], layer.wiring(x).means[1])
+    torch.testing.assert_close(layer(x, mode=mode), expected)
+    torch.testing.assert_close(layer(x.view(5, 1, 2, 3), mode=mode), expected.unsqueeze(1))
+
+
+def test_each_instance_is_multiplied_by_its_own_draw():
+    layer, x = adaptive(context=3), random_input(5, 2, 3)
+    draw = layer.draw(x, generator=seeded(1))
+    assert draw.indices.shape[:2] == (5, 2)
+    expected = [
+        weights_of(Draw(*each), (4, 2, 3)).flatten(1) @ instance.flatten()
+        for *each, instance in zip(*draw, x, strict=True)
+    ]
+    torch.testing.assert_close(layer(x, generator=seeded(1)), torch.stack(expected))
+
+
+def test_each_instance_is_enumerated_over_its_own_window():
+    space, spans = (4, 2, 3), (2, 1, 3)
+    layer, x = adaptive(window=spans), random_input(3, 2, 3)
+    wirings = [Wiring(*each) for each in zip(*layer.wiring(x), strict=True)]
+    dense = [weights_over(w, [window_points(w.means, space, spans)], space) for w in wirings]
+    expected = [w.flatten(1) @ row.flatten() for w, row in zip(dense, x, strict=True)]
+    torch.testing.assert_close(layer(x, mode="expected"), torch.stack(expected))
+
+
+def test_each_instance_is_rounded_by_hand():
+    layer, x = adaptive().eval(), random_input(3, 2, 3)
+    means, _, values = layer.wiring(x)
+    expected = []
+    for i, instance in enumerate(x):
+        nearest = [[round(c) for c in mean] for mean in means[i].tolist()]
+        dense = filled(nearest, values[i].tolist(), (4, 2, 3))
+        expected.append(dense.flatten(1) @ instance.flatten())
+    torch.testing.assert_close(layer(x), torch.stack(expected))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("prefix", [(), (0,), (2, 3), (2, 0)], ids=str)
+def test_any_batch_prefix(prefix, mode):
+    layer = adaptive(wirings=3)
+    y = layer(random_input(*prefix, 2, 3), mode=mode)
+    assert y.shape == (*prefix, 4)
+    gradients = gradients_of(layer, y.sum()) if mode != "rounded" else {}
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
+def test_the_gradient_passes_through_the_source():
+    """With the wiring held fixed, only the contraction depends on the input."""
+    layer = adaptive(window=(4, 2, 3))
+    x = random_input(3, 2, 3).requires_grad_()
+
+    class Held(nn.Module):
+        def forward(self, _: Tensor) -> Tensor:
+            return layer.source(x.detach())
+
+    held = HyperLayer(Held(), (2, 3), (4,), window=(4, 2, 3))
+    outputs = [each(x, mode="expected") for each in (layer, held)]
+    torch.testing.assert_close(*outputs)
+    through, past = (torch.autograd.grad(y.square().sum(), x)[0] for y in outputs)
+    assert (through - past).abs().max() > 1e-3
+    assert all(g.abs().sum() > 0 for g in gradients_of(layer, layer(x).square().sum()).values())
+
+
+def test_features_ride_along():
+    class LookAtFirst(Look):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x[..., 0])
+
+    layer = HyperLayer(LookAtFirst((5,), 6, 2), (5,), (4,), features=1).double()
+    x = random_input(3, 5, 7)
+    torch.testing.assert_close(layer(x, mode="expected"), one_by_one(layer, x, mode="expected"))
+    first = HyperLayer(Look((5,), 6, 2).double(), (5,), (4,))
+    torch.testing.assert_close(layer(x, mode="rounded")[..., 0], first(x[..., 0], mode="rounded"))
+
+
+# What a source may return.
+
+RAW = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(3))
+
+
+def from_source(output: Any, prefix: tuple[int, ...] = (2,), **options: Any) -> Tensor:
+    """The result of a layer whose source returns this, for a fixed input and draw."""
+    layer = HyperLayer(lambda x: output, (5,), (4,), **options)
+    return layer(random_input(*prefix, 5, dtype=torch.float32), generator=seeded(1))
+
+
+def test_a_tensor_is_raw_means_variances_and_values():
+    parts = RAW[..., :2], RAW[..., 2], RAW[..., 3]
+    assert torch.equal(from_source(RAW), from_source(parts))
+    assert torch.equal(from_source(RAW), from_source(list(parts)))
+
+
+def test_no_values_are_ones():
+    means, variances = RAW[..., :2], RAW[..., 2]
+    expected = from_source((means, variances, torch.ones(2, 6)))
+    assert torch.equal(from_source((means, variances, None)), expected)
+
+
+def test_one_number_for_all_tuples():
+    means, one = RAW[..., :2], RAW[:, :1, 2]
+    expected = from_source((means, one.expand(2, 6), one.expand(2, 6)))
+    assert torch.equal(from_source((means, one, one)), expected)
+
+
+def test_one_wiring_for_the_batch_from_a_source_that_reads_it():
+    parts = RAW[0, :, :2], RAW[0, :, 2], RAW[0, :, 3]
+    expected = HyperLayer(lambda: parts, (5,), (4,))(
+        random_input(2, 5, dtype=torch.float32), generator=seeded(1)
+    )
+    assert torch.equal(from_source(RAW[0]), expected)
+    assert torch.equal(from_source(parts), expected)
+
+
+def test_values_shared_by_number():
+    means, variances, values = RAW[..., :2], RAW[..., 2], RAW[:, :3, 3]
+    numbers = [0, 2, 2, 1, 0, 1]
+    expected = from_source((means, variances, values[:, numbers]))
+    assert torch.equal(from_source((means, variances, values), share_values=numbers), expected)
+
+
+def test_a_source_that_reads_nothing_is_a_sparse_layer():
+    source = FreeTuples(6, 2, edge="wrap", seed=0)
+    layer = HyperLayer(source, (5,), (4,), wirings=2)
+    same = SparseLayer((5,), (4,), tuples=6, edge="wrap", seed=0, wirings=2)
+    x = random_input(3, 5, dtype=torch.float32)
+    assert layer.edge == "wrap"
+    assert not layer.adaptive
+    assert torch.equal(layer(x, generator=seeded(1)), same(x, generator=seeded(1)))
+    named = [gradients_of(each, each(x, generator=seeded(1)).sum()) for each in (layer, same)]
+    assert_same(named[0], named[1])
+
+
+def test_an_edge_for_the_layer_wins_over_that_of_the_source():
+    assert HyperLayer(FreeTuples(6, 2, edge="wrap"), (5,), (4,), edge="clamp").edge == "clamp"
+
+
+# Reduced precision.
+
+
+def test_a_source_under_autocast():
+    layer = adaptive().float()
+    x = random_input(5, 2, 3, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer.source(x).dtype == torch.bfloat16
+        wiring, y = layer.wiring(x), layer(x, mode="expected")
+    assert wiring.means.dtype == wiring.variances.dtype == y.dtype == torch.float32
+    torch.testing.assert_close(y, layer(x, mode="expected"), rtol=0.1, atol=0.1)
+    gradients = gradients_of(layer, y.square().sum())
+    assert all(g.dtype == torch.float32 and g.isfinite().all() for g in gradients.values())
+
+
+def test_half_of_everything():
+    layer, x = adaptive().bfloat16(), random_input(5, 2, 3, dtype=torch.bfloat16)
+    wide = HyperLayer(lambda _: layer.source(x).float(), (2, 3), (4,))
+    for mode in MODES:
+        y = layer(x, mode=mode, generator=seeded(1))
+        assert y.dtype == torch.bfloat16
+        expected = wide(x.float(), mode=mode, generator=seeded(1))
+        torch.testing.assert_close(y, expected.bfloat16())
+
+
+class Wrapped(torch.nn.Module):
+    """Hides the signature of a source, as compilers and other wrappers do."""
+
+    def __init__(self, source: torch.nn.Module, adaptive: bool) -> None:
+        super().__init__()
+        self.inner, self.adaptive = source, adaptive
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.inner(*arguments)
+
+
+def test_a_source_can_say_whether_it_reads_the_input():
+    free = FreeTuples(6, 2, seed=0)
+    layer = HyperLayer(Wrapped(free, adaptive=False), (5,), (4,)).eval()
+    x = random_input(3, 5)
+    torch.testing.assert_close(layer(x), HyperLayer(free, (5,), (4,)).eval()(x))
+    assert not layer.adaptive
+    assert HyperLayer(Wrapped(free, adaptive=True), (5,), (4,)).adaptive
+
+
+def test_the_edge_comes_from_the_source_unless_it_is_given():
+    source = FreeTuples(6, 2, edge="wrap")
+    assert HyperLayer(source, (5,), (4,)).edge == "wrap"
+    assert HyperLayer(source, (5,), (4,), edge="clamp").edge == "clamp"
+    assert adaptive().edge == "sigmoid"
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_evaluation_set_later_is_checked_too():
+    layer: Any = HyperLayer(FreeTuples(6, 2), (5,), (4,)).eval()
+    layer.evaluation = "exact"
+    with pytest.raises(ValueError, match=r"evaluation must be one of 'rounded', .*; got 'exact'"):
+        layer(random_input(3, 5))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_sizes_may_be_numpy_integers():
+    sizes: Any = tuple(numpy.array([5, 4]))
+    layer = HyperLayer(FreeTuples(6, 2), sizes[:1], sizes[1:])
+    assert layer(random_input(3, 5)).shape == (3, 4)
+    assert [type(n) for n in (*layer.in_shape, *layer.out_shape)] == [int, int]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_frozen_layer_is_in_the_mode_of_its_layer(training):
+    assert HyperLayer(FreeTuples(6, 2), (5,), (4,)).train(training).freeze().training == training

@@ -1,0 +1,328 @@
+"""Templates by hand, and the properties of every constraint."""
+
+import functools
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import linalg
+from tests.helpers import seeded, seeds
+from tests.nn.dense import MODES, matrix_of, tuples_of
+from torch import Tensor
+
+from sparsewire import (
+    Banded,
+    BlockDiagonal,
+    Convolution,
+    FreeTuples,
+    HyperLayer,
+    Layout,
+    LowerTriangular,
+    Shapes,
+    SparseLayer,
+    Template,
+    fan_in,
+)
+from sparsewire.ops import nearest
+from sparsewire.ops.bound import EDGES, Edge
+
+# Templates.
+
+
+def test_places_by_hand():
+    """W has shape (2, 3, 4); its first and third columns are fixed, pair by pair of tuples."""
+    table = torch.tensor([[1, -1, 0], [1, -1, 0], [0, -1, 3], [0, -1, 3]])
+    template, shapes = Template(table), Shapes(outs=(2,), ins=(3, 4))
+    assert template.learned == [1]
+    assert template.space(shapes) == (3,)
+    assert template.default_context(4) == 2
+    indices = torch.tensor([[[0], [2], [2]], [[1], [0], [2]]])
+    values = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    placed = template.place(indices, values, shapes)
+    assert placed.rows.tolist() == [1, 1, 1, 0, 0, 0]
+    assert placed.cols.tolist() == [0, 8, 8, 7, 3, 11]
+    assert placed.values.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_places_of_several_wirings():
+    """With a prefix each wiring is placed as it would be alone."""
+    template, shapes = Template(fan_in((2,), (3,), tuples=2)), Shapes((2,), (3,))
+    indices = torch.randint(3, (5, 2, 4, 1), generator=seeded(0))
+    values = torch.randn(5, 2, 4, generator=seeded(0))
+    together = template.place(indices, values, shapes)
+    alone = [template.place(i, v, shapes) for i, v in zip(indices, values, strict=True)]
+    for got, want in zip(together, zip(*alone, strict=True), strict=True):
+        assert torch.equal(got, torch.stack(want))
+
+
+def test_all_output_columns_fixed():
+    template, shapes = Template(fan_in((2, 2), (5,))), Shapes((2, 2), (5,))
+    indices = torch.tensor([[[4], [0]], [[1], [1]], [[2], [3]], [[0], [4]]])
+    placed = template.place(indices, torch.ones(4, 2), shapes)
+    assert placed.rows.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert placed.cols.tolist() == [4, 0, 1, 1, 2, 3, 0, 4]
+
+
+def test_all_input_columns_fixed():
+    template, shapes = Template(torch.tensor([[-1, 2, 0], [-1, 0, 1]])), Shapes((5,), (3, 2))
+    placed = template.place(torch.tensor([[[4], [0]], [[1], [1]]]), torch.ones(2, 2), shapes)
+    assert placed.rows.tolist() == [4, 0, 1, 1]
+    assert placed.cols.tolist() == [4, 4, 1, 1]
+
+
+def test_nothing_fixed_is_the_plain_layout():
+    shapes = Shapes((3, 2), (4,))
+    indices = torch.stack([torch.randint(n, (1, 9), generator=seeded(n)) for n in (3, 2, 4)], -1)
+    values = torch.randn(1, 9, generator=seeded(0))
+    layouts = Template(torch.full((3, 3), -1)), Layout()
+    assert layouts[0].space(shapes) == layouts[1].space(shapes) == (3, 2, 4)
+    for got, want in zip(*(each.place(indices, values, shapes) for each in layouts), strict=True):
+        assert torch.equal(got, want)
+
+
+def test_fan_in_of_higher_ranks():
+    expected = [[a, b, -1, -1] for a, b in itertools.product(range(2), range(3)) for _ in range(2)]
+    assert fan_in((2, 3), (28, 28), tuples=2).tolist() == expected
+    assert fan_in((1,), (7,)).tolist() == [[0, -1]]
+
+
+def test_fan_in_from_sizes_that_may_change():
+    in_shape: Any = (None, 28)
+    assert fan_in((2,), in_shape).tolist() == [[0, -1, -1], [1, -1, -1]]
+
+
+def test_fan_in_of_a_single_number():
+    """An output without axes has one place, as in the layers."""
+    assert fan_in((), (4,), tuples=3).tolist() == [[-1]] * 3
+
+
+def test_tuples_compete_inside_their_runs():
+    """Runs of 4 and 2 rows: contexts of 1 and 2 keep rows apart, others do not."""
+    table = torch.tensor([[0, -1]] * 4 + [[1, -1]] * 2)
+    assert SparseLayer((5,), (2,), template=table).draw().indices.shape[0] == 3
+    for context in (1, 2):
+        layer = SparseLayer((5,), (2,), template=table, context=context, seed=0)
+        totals = matrix_of(layer).sum(1)
+        expected = [part.sum() for part in layer.wiring().values.split([4, 2])]
+        torch.testing.assert_close(totals, torch.stack(expected))
+    for context in (3, 6):
+        with pytest.raises(ValueError, match="context must group tuples with the same fixed"):
+            SparseLayer((5,), (2,), template=table, context=context)
+
+
+BAD_TEMPLATES = [
+    ([[0, -1], [-1, -1]], "got -1 in column 0"),
+    ([[0, -1], [-1, 2]], "template must leave a column to learn (−1 in every row); got none"),
+    ([[-2, -1], [-2, -1]], "got -2 in column 0"),
+    ([[0, 1], [1, 1]], "template must leave a column to learn (−1 in every row); got none"),
+    ([[0, -1, -1]], "template must have 2 columns, one for each axis of W; got 3"),
+    ([[-1]], "template must have 2 columns, one for each axis of W; got 1"),
+    ([[4, -1]], "template must hold indices below 4 in column 0; got 4"),
+    ([[-1, 0], [-1, 9]], "template must hold indices below 5 in column 1; got 9"),
+    ([0, -1], "template must have shape (k, r)"),
+    ([[], []], "template must have shape (k, r)"),
+]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("table", "message"), BAD_TEMPLATES, ids=[b[1] for b in BAD_TEMPLATES])
+def test_bad_templates_are_refused(table, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        SparseLayer((5,), (4,), template=torch.tensor(table, dtype=torch.int64))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_templates_of_other_types_are_refused():
+    floats: Any = torch.tensor([[0.0, -1.0]])
+    rows: Any = [[0, -1]]
+    with pytest.raises(TypeError, match=r"template must have dtype torch.int64; got torch.float32"):
+        SparseLayer((5,), (4,), template=floats)
+    with pytest.raises(TypeError, match="template must be a tensor; got list"):
+        SparseLayer((5,), (4,), template=rows)
+
+
+# Constraints.
+
+
+class Case(NamedTuple):
+    """What it takes to make a constrained layer, and where its matrix may be nonzero."""
+
+    source: Callable[..., FreeTuples]
+    shapes: Shapes
+    mask: np.ndarray
+    numbers: list[float]
+    options: dict[str, Any]
+    edge: Edge
+
+    def layer(self) -> HyperLayer:
+        tuples = self.source(seed=0, edge=self.edge)
+        count = tuples.raw_means.numel()
+        raw = torch.tensor(self.numbers)
+        tuples.raw_means.data.copy_(raw[:count].view_as(tuples.raw_means))
+        tuples.raw_variances.data.copy_(raw[count : count + len(tuples.raw_variances)])
+        return HyperLayer(tuples, self.shapes.ins, self.shapes.outs, **self.options)
+
+
+# Far out, at the ends, in the middle, on ties, and anywhere.
+raw_numbers = st.sampled_from([0.0, 0.5, 1.0, 0.25, -1.0, 1e30, -1e30, 1e-30]) | st.floats(
+    -4, 4, width=32
+)
+small = st.integers(1, 5)
+
+
+def make_case(
+    draw: st.DrawFn, source: Callable[..., FreeTuples], outs: Any, ins: Any, mask: Any
+) -> Case:
+    """Raw numbers anywhere, narrow windows and usual ones, contexts of one tuple and of all."""
+    return Case(
+        source,
+        Shapes(outs, ins),
+        np.asarray(mask, dtype=bool),
+        numbers=draw(st.lists(raw_numbers, min_size=24, max_size=24)),
+        options={
+            "window": draw(st.sampled_from([1, None])),
+            "context": draw(st.sampled_from([1, None])),
+        },
+        edge=draw(st.sampled_from(EDGES)),
+    )
+
+
+@st.composite
+def lower_triangular(draw: st.DrawFn) -> Case:
+    rows, cols = draw(small), draw(small)
+    source = functools.partial(LowerTriangular, tuples=3)
+    return make_case(draw, source, (rows,), (cols,), np.tri(rows, cols))
+
+
+@st.composite
+def banded(draw: st.DrawFn) -> Case:
+    below, above, cols = draw(st.integers(0, 6)), draw(st.integers(0, 6)), draw(small)
+    rows = draw(st.integers(1, cols + below))
+    mask = np.tri(rows, cols, above) - np.tri(rows, cols, -below - 1)
+    source = functools.partial(Banded, below, above, tuples=3)
+    return make_case(draw, source, (rows,), (cols,), mask)
+
+
+@st.composite
+def block_diagonal(draw: st.DrawFn) -> Case:
+    blocks, height, width = draw(st.integers(1, 3)), draw(small), draw(small)
+    mask = linalg.block_diag(*[np.ones((height, width))] * blocks)
+    source = functools.partial(BlockDiagonal, blocks, tuples=2)
+    return make_case(draw, source, (blocks * height,), (blocks * width,), mask)
+
+
+@st.composite
+def convolution(draw: st.DrawFn) -> Case:
+    """In one dimension, where the matrix of a kernel of ones is short to write."""
+    kernel, stride = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    size, padding = draw(st.integers(kernel, 6)), draw(st.integers(0, 3))
+    out_channels, in_channels = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    positions = (size + 2 * padding - kernel) // stride + 1
+    offset = np.arange(size) - np.arange(positions)[:, None] * stride + padding
+    mask = np.kron(np.ones((out_channels, in_channels)), (offset >= 0) & (offset < kernel))
+    source = functools.partial(Convolution, (kernel,), 3, stride, padding)
+    return make_case(draw, source, (out_channels, positions), (in_channels, size), mask)
+
+
+MATRICES = {"lower": lower_triangular(), "banded": banded(), "blocks": block_diagonal()}
+for_matrices = pytest.mark.parametrize("kind", MATRICES)
+for_all = pytest.mark.parametrize("kind", [*MATRICES, "convolution"])
+CASES = {**MATRICES, "convolution": convolution()}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@for_all
+@given(data=st.data(), seed=seeds)
+def test_every_draw_lies_inside_the_constraint(kind, mode, data, seed):
+    case = data.draw(CASES[kind])
+    weights = matrix_of(case.layer(), mode=mode, generator=seeded(seed)).detach()
+    assert weights.isfinite().all()
+    assert weights[~torch.from_numpy(case.mask)].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+@for_matrices
+@given(data=st.data(), seed=seeds)
+def test_no_value_is_lost(kind, mode, data, seed):
+    """What the shares of a tuple add up to is its value, wherever it lies."""
+    layer = data.draw(CASES[kind]).layer()
+    weights = matrix_of(layer, mode=mode, generator=seeded(seed))
+    torch.testing.assert_close(weights.sum(), tuples_of(layer).values.sum(), rtol=1e-4, atol=1e-4)
+
+
+@for_matrices
+@given(data=st.data())
+def test_means_lie_beside_an_allowed_tuple(kind, data):
+    """Inside the learned space, and one of the nearest tuples may get a share."""
+    case = data.draw(CASES[kind])
+    layer = case.layer()
+    layout, means = layer.layout, layer.wiring().means
+    space = layout.space(case.shapes)
+    assert (means >= 0).all()
+    assert (means <= torch.tensor(space) - 1 + 1e-5).all()
+    assert is_allowed(layout, nearest(means, space), case.shapes).any(-1).all()
+
+
+def is_allowed(layout: Layout, indices: Tensor, shapes: Shapes) -> Tensor:
+    allowed = layout.allowed(indices, shapes)
+    return torch.ones(indices.shape[:-1], dtype=torch.bool) if allowed is None else allowed
+
+
+def every_tuple(layout: Layout, shapes: Shapes) -> Tensor:
+    """All integer tuples of the learned space."""
+    return torch.cartesian_prod(*map(torch.arange, layout.space(shapes)))
+
+
+@for_matrices
+@given(data=st.data())
+def test_settling_moves_every_tuple_inside_and_once(kind, data):
+    case = data.draw(CASES[kind])
+    layout, shapes = case.layer().layout, case.shapes
+    everything = every_tuple(layout, shapes)
+    settled = layout.settle(everything, shapes)
+    assert is_allowed(layout, settled, shapes).all()
+    assert torch.equal(layout.settle(settled, shapes), settled)
+    inside = is_allowed(layout, everything, shapes)
+    assert torch.equal(settled[inside], everything[inside])
+
+
+@for_matrices
+@given(data=st.data())
+def test_the_allowed_tuples_fill_the_mask_once(kind, data):
+    case = data.draw(CASES[kind])
+    layout, everything = case.layer().layout, every_tuple(case.layer().layout, case.shapes)
+    inside = everything[is_allowed(layout, everything, case.shapes)]
+    indices = inside.expand(getattr(layout, "blocks", 1), *inside.shape)
+    rows, cols, values = layout.place(indices, torch.ones(indices.shape[:-1]), case.shapes)
+    counts = torch.zeros(case.mask.shape).index_put((rows, cols), values, accumulate=True)
+    assert torch.equal(counts, torch.from_numpy(case.mask).float())
+
+
+@for_matrices
+@given(data=st.data())
+def test_every_allowed_place_is_reached_by_rounding(kind, data):
+    """A fine grid of raw means, rounded, hits the whole mask and nothing else."""
+    case = data.draw(CASES[kind])
+    grid = torch.linspace(0, 1, 60)
+    source = case.source(edge="clamp", tuples=len(grid) ** 2, values=1.0)
+    raw = torch.cartesian_prod(grid, grid)
+    source.raw_means.data.copy_(raw.repeat(len(source.raw_means) // len(raw), 1))
+    reached = matrix_of(HyperLayer(source, case.shapes.ins, case.shapes.outs), mode="rounded")
+    assert np.array_equal(reached.detach().numpy() > 0, case.mask)
+
+
+def test_a_tie_at_the_corner_of_a_band_keeps_its_value():
+    """The mean lies half-way between two allowed tuples and rounds to a third, that is not."""
+    source = Banded(below=1, above=0, tuples=1, values=1.0, edge="clamp")
+    source.raw_means.data.copy_(torch.tensor([[0.5, 0.0]]))
+    layer = HyperLayer(source, (2,), (2,))
+    for mode in MODES:
+        weights = matrix_of(layer, mode=mode).detach()
+        assert weights[0, 1] == 0
+        assert weights.sum().item() == pytest.approx(1.0), mode

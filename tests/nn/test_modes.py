@@ -1,0 +1,160 @@
+"""What is drawn, and when."""
+
+from typing import Any
+
+import pytest
+import torch
+from tests.helpers import assert_same, seeded
+from tests.nn.dense import KINDS, Look, random_input
+from torch import Tensor
+
+from sparsewire import HyperLayer, SparseLayer, fan_in
+
+
+def test_the_same_generator_gives_the_same_output_and_another_draw_another():
+    layer = SparseLayer((8,), (8,), tuples=8, seed=0)
+    x = random_input(4, 8, dtype=torch.float32)
+    generator = seeded(1)
+    first, second = (layer(x, generator=generator) for _ in range(2))
+    assert not torch.equal(first, second)
+    assert torch.equal(layer(x, generator=seeded(1)), first)
+    assert not torch.equal(layer(x, generator=seeded(2)), first)
+
+
+def test_without_a_generator_the_global_one_is_used():
+    layer = SparseLayer((8,), (8,), tuples=8, seed=0)
+    x = random_input(4, 8, dtype=torch.float32)
+    torch.manual_seed(5)
+    first, second = layer(x), layer(x)
+    torch.manual_seed(5)
+    assert torch.equal(layer(x), first)
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("mode", ["rounded", "expected"])
+def test_evaluation_draws_nothing_and_training_does(mode):
+    layer = SparseLayer((8,), (8,), tuples=8, evaluation=mode, seed=0).eval()
+    x = random_input(4, 8, dtype=torch.float32)
+    before = torch.get_rng_state()
+    assert torch.equal(layer(x), layer(x))
+    assert torch.equal(layer(x), layer(x, mode=mode))
+    assert torch.equal(torch.get_rng_state(), before)
+    layer.train()
+    assert not torch.equal(layer(x), layer(x))
+    assert not torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_mode_for_one_call_wins_over_training_and_evaluation():
+    layer = SparseLayer((8,), (8,), tuples=8, evaluation="sampled", seed=0)
+    x = random_input(4, 8, dtype=torch.float32)
+    trained, rounded = layer(x, generator=seeded(1)), layer(x, mode="rounded")
+    layer.eval()
+    assert torch.equal(layer(x, generator=seeded(1)), trained)
+    assert torch.equal(layer(x, mode="rounded"), rounded)
+    assert not torch.equal(trained, rounded)
+
+
+def test_sampling_counts_and_regions_are_what_was_asked_for():
+    counts: dict[str, Any] = {"local_samples": 3, "global_samples": 5, "region": (2, 1)}
+    layer = SparseLayer((50,), (50,), tuples=6, context=2, seed=0, **counts)
+    draw = layer.draw(generator=seeded(1))
+    assert draw.indices.shape == (3, 2 * (4 + 3 + 5), 2)
+    near = draw.indices.view(6, 12, 2)[:, 4:7] - layer.wiring().means.round().unsqueeze(1)
+    assert set(near[..., 0].unique().tolist()) == {-1, 0}
+    assert set(near[..., 1].unique().tolist()) == {0}
+
+
+def test_no_samples_leave_the_nearest():
+    layer = SparseLayer((9,), (9,), tuples=3, local_samples=0, global_samples=0, seed=0)
+    low = layer.wiring().means.floor().long()
+    assert torch.equal(layer.draw().indices.view(3, 4, 2)[:, 0], low)
+
+
+# Hardness: passes in training that are moved to those of rounded tuples.
+
+
+def each_its_own() -> HyperLayer:
+    template = fan_in((4,), (2, 3))
+    return HyperLayer(Look((2, 3), 4, 2), (2, 3), (4,), template=template)
+
+
+MOVED = {**KINDS, "each its own": each_its_own, "wirings": lambda: KINDS["free"](wirings=3)}
+
+of_every_kind = pytest.mark.parametrize("kind", MOVED)
+
+
+def made(kind: str, hardness: float | None) -> HyperLayer:
+    layer = MOVED[kind]().double()
+    if hardness is not None:
+        layer.hardness = torch.tensor(hardness, dtype=torch.float64)
+    return layer
+
+
+def one_pass(layer: HyperLayer, **call: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    """The output of a pass that draws after one seed, and all gradients of a weighting of it."""
+    sizes = [n for n in layer.in_shape if n is not None]
+    leaves = {"x": random_input(4, *sizes).requires_grad_(), **dict(layer.named_parameters())}
+    y = layer(leaves["x"], generator=seeded(3), **call)
+    weights = torch.randn(y.shape, dtype=y.dtype, generator=seeded(4))
+    gradients = torch.autograd.grad(
+        y, list(leaves.values()), weights, allow_unused=True, materialize_grads=True
+    )
+    return y.detach(), dict(zip(leaves, gradients, strict=True))
+
+
+@of_every_kind
+def test_a_hard_pass_gives_what_rounding_gives_and_learns_from_the_draw(kind):
+    sampled, gradients = one_pass(made(kind, None))
+    rounded, _ = one_pass(made(kind, None), mode="rounded")
+    assert not torch.allclose(sampled, rounded)
+    got, its = one_pass(made(kind, 1.0))
+    torch.testing.assert_close(got, rounded)
+    assert_same(its, gradients)
+    assert its["x"].any()
+
+
+@of_every_kind
+def test_between_soft_and_hard_it_is_in_between(kind):
+    sampled, gradients = one_pass(made(kind, None))
+    rounded, _ = one_pass(made(kind, None), mode="rounded")
+    for share in (0.0, 0.25, 0.5):
+        got, its = one_pass(made(kind, share))
+        torch.testing.assert_close(got, (1 - share) * sampled + share * rounded)
+        assert_same(its, gradients)
+    assert torch.equal(one_pass(made(kind, 0.0))[0], sampled)
+
+
+@pytest.mark.parametrize("mode", ["rounded", "sampled", "expected"])
+def test_hardness_is_for_training_and_for_draws(mode):
+    """In evaluation it has no effect, and in training none on what is not drawn."""
+    soft, hard = made("free", None).eval(), made("free", 1.0).eval()
+    assert torch.equal(one_pass(hard, mode=mode)[0], one_pass(soft, mode=mode)[0])
+    if mode != "sampled":
+        mine, its = (one_pass(layer.train(), mode=mode)[0] for layer in (hard, soft))
+        assert torch.equal(mine, its)
+
+
+def test_hardness_can_be_changed_in_place():
+    layer = made("free", 0.0)
+    assert layer.hardness is not None
+    soft = one_pass(layer)[0]
+    layer.hardness.fill_(1.0)
+    assert torch.equal(one_pass(layer)[0], one_pass(made("free", 1.0))[0])
+    assert not torch.equal(one_pass(layer)[0], soft)
+
+
+def test_a_hard_pass_draws_as_often_as_a_soft_one():
+    states = []
+    for hardness in (None, 1.0):
+        layer, generator = made("free", hardness), seeded(5)
+        layer(random_input(4, 5), generator=generator)
+        states.append(generator.get_state())
+    assert torch.equal(*states)
+
+
+def test_a_hard_pass_in_half_precision_stays_there():
+    layer = made("free", 1.0).float()
+    x = random_input(4, 5, dtype=torch.bfloat16)
+    y = layer(x)
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y, layer(x, mode="rounded"), rtol=2e-2, atol=2e-2)

@@ -1,0 +1,243 @@
+"""Layers as PyTorch modules: copies, files, dtypes, autocast, poisoned memory."""
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.helpers import assert_same, seeded
+from tests.nn.dense import KINDS, MODES, Look, gradients_of, random_input
+from torch import Tensor
+from torch.func import functional_call
+
+from sparsewire import HyperLayer, SparseLayer, Wiring
+from sparsewire.ops import contract_reference, mark_repeats, spread_reference
+
+LAYERS: dict[str, Callable[..., HyperLayer]] = {
+    **KINDS,
+    "adaptive": lambda **options: HyperLayer(Look((5,), 6, 2), (5,), (4,), **options),
+}
+
+of_every_kind = pytest.mark.parametrize("kind", LAYERS)
+
+
+def input_for(layer: HyperLayer, dtype: torch.dtype = torch.float32) -> Tensor:
+    return random_input(3, *(n for n in layer.in_shape if n), dtype=dtype)
+
+
+def outputs(layer: HyperLayer, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    """The output in every mode, by name."""
+    x = input_for(layer, dtype)
+    return {mode: layer(x, mode=mode, generator=seeded(1)) for mode in MODES}
+
+
+def through_a_file(layer: HyperLayer) -> HyperLayer:
+    return pickle.loads(pickle.dumps(layer))
+
+
+# Copies and files.
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, through_a_file])
+@of_every_kind
+def test_copies_are_equal_and_independent(kind, copied):
+    layer = LAYERS[kind](bias=True)
+    layer(input_for(layer)).sum().backward()
+    expected = {name: tensor.detach().clone() for name, tensor in outputs(layer).items()}
+    other = copied(layer)
+    assert_same(outputs(other), expected, rtol=0, atol=0)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(1)
+    assert_same(outputs(layer), expected, rtol=0, atol=0)
+    assert not torch.equal(outputs(other)["rounded"], expected["rounded"])
+
+
+@of_every_kind
+def test_the_state_goes_through_a_file(kind):
+    layer = LAYERS[kind](bias=True)
+    with torch.no_grad():
+        for seed, parameter in enumerate(layer.parameters()):
+            parameter.normal_(generator=seeded(seed + 10))
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    other = LAYERS[kind](bias=True)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert_same(outputs(other), outputs(layer), rtol=0, atol=0)
+
+
+def test_the_state_holds_raw_numbers_and_what_they_belong_to():
+    layer = KINDS["shared values"](bias=True, context=3)
+    names = {"source.raw_means", "source.raw_variances", "source.values"}
+    assert set(layer.state_dict()) == names | {"bias", "value_of"}
+    assert set(KINDS["template"]().state_dict()) == names | {"layout.table"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "name"),
+    [("template", "layout.table", "template"), ("shared values", "value_of", "share_values")],
+)
+def test_the_state_of_another_template_is_refused(kind, key, name):
+    layer, x = KINDS[kind](), input_for(KINDS[kind]())
+    before = layer(x, mode="rounded")
+    state = {k: v + 1 if v.is_floating_point() else v for k, v in layer.state_dict().items()}
+    for other in (state[key].flip(0), state[key][1:]):
+        with pytest.raises(
+            ValueError, match=f"{name} must be the one that the state was saved with"
+        ):
+            layer.load_state_dict({**state, key: other})
+    assert torch.equal(layer(x, mode="rounded"), before)
+    layer.load_state_dict(state)
+    assert not torch.equal(layer(x, mode="rounded"), before)
+
+
+@of_every_kind
+def test_a_functional_call_sees_its_own_parameters(kind):
+    layer, other = LAYERS[kind](), LAYERS[kind]()
+    with torch.no_grad():
+        for seed, parameter in enumerate(other.parameters()):
+            parameter.normal_(generator=seeded(seed + 10))
+    x = input_for(layer)
+    got = functional_call(layer, other.state_dict(), x, {"generator": seeded(1)})
+    assert torch.equal(got, other(x, generator=seeded(1)))
+
+
+@of_every_kind
+def test_moving_to_a_device_moves_everything(kind):
+    layer = LAYERS[kind](bias=True).to("meta")
+    tensors = [*layer.parameters(), *layer.buffers()]
+    assert all(tensor.is_meta for tensor in tensors)
+
+
+def test_the_same_seed_gives_the_same_layer():
+    layers = [SparseLayer((5,), (4,), tuples=6, seed=seed) for seed in (3, 3, 4)]
+    states = [layer.state_dict() for layer in layers]
+    assert_same(states[0], states[1], rtol=0, atol=0)
+    assert not torch.equal(states[0]["source.raw_means"], states[2]["source.raw_means"])
+
+
+def test_a_seed_leaves_the_global_generator_alone():
+    before = torch.get_rng_state()
+    SparseLayer((5,), (4,), tuples=6, seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(1)
+    first = SparseLayer((5,), (4,), tuples=6).state_dict()
+    assert not torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(1)
+    assert_same(SparseLayer((5,), (4,), tuples=6).state_dict(), first, rtol=0, atol=0)
+
+
+def test_the_repr_says_what_matters():
+    text = repr(KINDS["student"](wirings=3, evaluation="expected", context=2))
+    for part in (
+        "SparseLayer(",
+        "in_shape=(5,)",
+        "out_shape=(4,)",
+        "local_samples=2",
+        "global_samples=8",
+        "context=2",
+        "wirings=3",
+        "density=student",
+        "evaluation=expected",
+        "FreeTuples(tuples=6, rank=2, values=learned, edge=wrap)",
+    ):
+        assert part in text
+    assert "values=fixed" in repr(KINDS["fixed values"]())
+
+
+# Precision.
+
+
+@of_every_kind
+def test_double_agrees_with_single(kind):
+    layer = LAYERS[kind](bias=True)
+    single = outputs(layer)
+    double = outputs(layer.double(), torch.float64)
+    assert all(tensor.dtype == torch.float64 for tensor in double.values())
+    assert_same({mode: y.float() for mode, y in double.items()}, single, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision_inputs(kind, dtype):
+    """The output has the dtype of the input; in between, nothing is narrower than float32."""
+    layer = KINDS[kind](bias=True)
+    x = input_for(layer).to(dtype)
+    for mode in MODES:
+        y = layer(x, mode=mode, generator=seeded(1))
+        assert y.dtype == dtype
+        torch.testing.assert_close(y, layer(x.float(), mode=mode, generator=seeded(1)).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@of_every_kind
+def test_layers_of_every_dtype(kind, dtype):
+    layer = LAYERS[kind](bias=True).to(dtype)
+    for mode, y in outputs(layer, dtype).items():
+        assert y.dtype == dtype
+        assert y.isfinite().all(), mode
+    gradients = gradients_of(layer, layer(input_for(layer, dtype)).sum())
+    assert all(g.dtype == dtype and g.isfinite().all() for g in gradients.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_autocast_leaves_the_proportions_in_float32(kind):
+    layer = KINDS[kind](bias=True)
+    x = input_for(layer)
+    draw, y = layer.draw(generator=seeded(1)), layer(x, generator=seeded(1))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast_draw, cast_y = layer.draw(generator=seeded(1)), layer(x, generator=seeded(1))
+        narrow = layer(x.bfloat16(), generator=seeded(1))
+    assert cast_draw.values.dtype == torch.float32
+    assert_same(cast_draw._asdict(), draw._asdict(), rtol=0, atol=0)
+    torch.testing.assert_close(cast_y, y)
+    torch.testing.assert_close(narrow.float(), y, rtol=2e-2, atol=2e-2)
+
+
+# Memory that nobody wrote, and other states of PyTorch.
+
+
+def forward_and_backward(layer: HyperLayer, x: Tensor, **call: object) -> dict[str, Tensor]:
+    y = layer(x, **call)
+    return {"output": y, **gradients_of(layer, y.square().sum())}
+
+
+@pytest.mark.parametrize("mode", ["sampled", "expected"])
+@of_every_kind
+def test_poisoned_memory_does_not_leak(kind, mode):
+    assert torch.empty(9).isnan().all()
+    layer = LAYERS[kind](bias=True, wirings=2)
+    for name, tensor in forward_and_backward(layer, input_for(layer), mode=mode).items():
+        assert tensor.isfinite().all(), name
+
+
+@pytest.mark.parametrize("density", ["gaussian", "student"])
+@pytest.mark.parametrize("context", [300, 20])
+def test_poisoned_memory_does_not_leak_where_the_work_is_done_in_parts(context, density):
+    """Large enough for chunks of the table and of the products; equal to the specification."""
+    options: dict[str, Any] = {"context": context, "density": density, "seed": 0}
+    layer = SparseLayer((63,), (61,), tuples=300, **options).double()
+    x = random_input(37, 63)
+    got = forward_and_backward(layer, x, generator=seeded(1))
+
+    indices = layer.draw(generator=seeded(1)).indices
+    wiring = Wiring(*(tensor.unflatten(0, (-1, context)) for tensor in layer.wiring()))
+    shares = spread_reference(*wiring, indices, mark_repeats(indices, (61, 63)), density)
+    y = contract_reference(indices.flatten(0, 1), shares.flatten(), x, (61,))
+    want = {"output": y, **gradients_of(layer, y.square().sum())}
+    assert_same(got, want)
+
+
+@of_every_kind
+def test_inference_mode_leaves_nothing_behind(kind):
+    layer = LAYERS[kind](bias=True)
+    x = input_for(layer)
+    with torch.inference_mode():
+        for mode in MODES:
+            layer(x, mode=mode)
+    layer.eval()(x)
+    forward_and_backward(layer.train(), x)

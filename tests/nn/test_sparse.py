@@ -1,0 +1,308 @@
+"""The free layer against dense layers whose weights are built without it."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from tests.helpers import assert_same, output_and_gradients, seeded
+from tests.nn.dense import (
+    MODES,
+    apply_dense,
+    filled,
+    gradients_of,
+    matrix_of,
+    points_of,
+    random_input,
+    set_raw,
+    tuples_of,
+    weights_of,
+    weights_over,
+    window_points,
+)
+from torch.utils.data import DataLoader, TensorDataset
+
+from sparsewire import SparseLayer, Wiring, fan_in
+
+SHAPES = [
+    ((5,), (4,)),
+    ((4,), (2, 3)),
+    ((2, 3), (3,)),
+    ((2, 1, 2), (2, 2)),
+    ((1,), (6,)),
+    ((), (5,)),
+    ((5,), ()),
+]
+
+EDGES = ("sigmoid", "clamp", "wrap")
+
+in_all_shapes = pytest.mark.parametrize(("in_shape", "out_shape"), SHAPES, ids=str)
+in_all_modes = pytest.mark.parametrize("mode", MODES)
+
+
+# Against the dense layer.
+
+
+@pytest.mark.parametrize(("density", "degrees"), [("gaussian", None), ("student", 2.5)])
+@in_all_shapes
+def test_all_tuples_enumerated_equal_the_dense_layer(in_shape, out_shape, density, degrees):
+    space = (*out_shape, *in_shape)
+    options: dict[str, Any] = {"window": space, "density": density, "degrees": degrees or 1.0}
+    layer = SparseLayer(in_shape, out_shape, tuples=6, seed=0, **options).double()
+    everything = list(itertools.product(*map(range, space)))
+    dense = weights_over(layer.wiring(), [everything], space, degrees)
+    x = random_input(3, *in_shape)
+    expected = apply_dense(dense, x, len(out_shape))
+    torch.testing.assert_close(layer(x, mode="expected"), expected)
+
+
+@pytest.mark.parametrize("context", [1, 2, 3, 6])
+@pytest.mark.parametrize("spans", [(1, 1), (3, 2), (2, 7)], ids=str)
+def test_expected_enumerates_the_window(spans, context):
+    layer = SparseLayer((7,), (5,), tuples=6, context=context, window=spans, seed=0).double()
+    wiring = layer.wiring()
+    contexts = [window_points(means, (5, 7), spans) for means in wiring.means.split(context)]
+    dense = weights_over(wiring, contexts, (5, 7))
+    torch.testing.assert_close(matrix_of(layer, mode="expected"), dense)
+
+
+def test_the_window_is_the_region_if_not_given():
+    spans: list[dict[str, Any]] = [
+        {"region": (2, 3)},
+        {"window": (2, 3)},
+        {"window": (2, 3), "region": (4, 1)},
+    ]
+    layers = [SparseLayer((7,), (5,), tuples=6, seed=0, **each).double() for each in spans]
+    first, *others = (matrix_of(layer, mode="expected") for layer in layers)
+    assert all(torch.equal(other, first) for other in others)
+
+
+@in_all_shapes
+def test_one_draw_equals_the_dense_matrix_of_that_draw(in_shape, out_shape):
+    space = (*out_shape, *in_shape)
+    layer = SparseLayer(in_shape, out_shape, tuples=6, context=3, seed=0).double()
+    draw = layer.draw(generator=seeded(1))
+    x = random_input(3, *in_shape)
+    expected = apply_dense(weights_of(draw, space), x, len(out_shape))
+    torch.testing.assert_close(layer(x, generator=seeded(1)), expected)
+
+
+@pytest.mark.parametrize("context", [1, 2, 3, 6])
+@pytest.mark.parametrize(("density", "degrees"), [("gaussian", None), ("student", 1.0)])
+def test_a_draw_deals_values_out_over_the_distinct_tuples_of_each_context(
+    context, density, degrees
+):
+    """The same integer tuples, context by context and repeats once, with SciPy's densities."""
+    space = (4, 4)
+    layer = SparseLayer((4,), (4,), tuples=6, context=context, density=density, seed=0).double()
+    draw = layer.draw(generator=seeded(1))
+    contexts = points_of(draw.indices)
+    assert len(contexts) == 6 // context
+    assert any(len(points) < draw.indices.shape[-2] for points in contexts), "no repeats to remove"
+    expected = weights_over(layer.wiring(), contexts, space, degrees)
+    torch.testing.assert_close(weights_of(draw, space), expected)
+
+
+def test_each_context_gets_its_own_values_back():
+    layer = SparseLayer((4,), (4,), tuples=6, context=2, seed=0).double()
+    for mode in MODES:
+        draw = layer.draw(mode=mode)
+        torch.testing.assert_close(draw.values.sum(-1), layer.wiring().values.view(3, 2).sum(-1))
+
+
+def test_rounded_equals_a_matrix_by_hand():
+    layer = SparseLayer((5,), (3,), tuples=4, edge="clamp").eval()
+    means = [[0.0, 0.0], [0.5, 1.0], [1.0, 0.3], [9.0, 0.2]]  # the last two round to one place
+    set_raw(layer, means, values=[1.0, 2.0, 3.0, 4.0])
+    expected = torch.zeros(3, 5)
+    expected[0, 0], expected[1, 4], expected[2, 1] = 1, 2, 7
+    assert torch.equal(matrix_of(layer), expected)
+    x = torch.tensor([[1.0, 10.0, 100.0, 1000.0, 10000.0]])
+    assert torch.equal(layer(x), torch.tensor([[1.0, 20000.0, 70.0]]))
+
+
+@in_all_shapes
+def test_rounded_puts_every_value_at_the_nearest_index(in_shape, out_shape):
+    layer = SparseLayer(in_shape, out_shape, tuples=9, seed=0).double().eval()
+    means, _, values = layer.wiring()
+    nearest = [[round(coordinate) for coordinate in mean] for mean in means.tolist()]
+    dense = filled(nearest, values.tolist(), (*out_shape, *in_shape))
+    x = random_input(3, *in_shape)
+    torch.testing.assert_close(layer(x), apply_dense(dense, x, len(out_shape)))
+
+
+@in_all_modes
+def test_variance_to_zero_equals_the_rounded_layer(mode):
+    options: dict[str, Any] = {"variance_scale": 0.0, "variance_floor": 1e-9}
+    layer = SparseLayer((7,), (6,), tuples=9, seed=0, **options).double()
+    x = random_input(4, 7)
+    torch.testing.assert_close(layer(x, mode=mode), layer(x, mode="rounded"))
+
+
+def test_variances_fall_towards_the_rounded_layer():
+    x = random_input(4, 7)
+    distances = []
+    for floor in (1.0, 0.1, 0.05, 0.02):
+        options: dict[str, Any] = {"variance_scale": 0.0, "variance_floor": floor, "window": (6, 7)}
+        layer = SparseLayer((7,), (6,), tuples=9, seed=0, **options).double()
+        distances.append((layer(x, mode="expected") - layer(x, mode="rounded")).norm().item())
+    assert distances == sorted(distances, reverse=True)
+    assert distances[-1] < distances[0] / 3
+
+
+# Values and bias.
+
+
+def test_a_factor_lets_variances_fall_to_their_floor():
+    layer = SparseLayer((6,), (7,), tuples=5, variance_floor=0.3, seed=0)
+    free = layer.wiring().variances
+    layer.variance_factor = torch.ones(())
+    torch.testing.assert_close(layer.wiring().variances, free)
+    layer.variance_factor.fill_(0.25)
+    torch.testing.assert_close(layer.wiring().variances, 0.3 + 0.25 * (free - 0.3))
+    layer.variance_factor.zero_()
+    assert (layer.wiring().variances == torch.tensor(0.3)).all()
+    assert not any("factor" in name for name in layer.state_dict())
+
+
+def test_values_are_learned_or_fixed():
+    x = random_input(4, 5, dtype=torch.float32)
+    learned = SparseLayer((5,), (4,), tuples=6, values=2.0)
+    fixed = SparseLayer((5,), (4,), tuples=6, values=2.0, learn_values=False)
+    gradients = gradients_of(learned, learned(x).square().sum())
+    assert set(gradients) == {"source.raw_means", "source.raw_variances", "source.values"}
+    assert all(gradient.abs().sum() > 0 for gradient in gradients.values())
+    gradients = gradients_of(fixed, fixed(x).square().sum())
+    assert set(gradients) == {"source.raw_means", "source.raw_variances"}
+    assert torch.equal(fixed.wiring().values, torch.full((6,), 2.0))
+    assert "source.values" in fixed.state_dict()
+
+
+def test_shared_values_gather_the_gradients_of_their_tuples():
+    numbers = torch.tensor([0, 1, 1, 2, 0, 2])
+    shared = SparseLayer((5,), (4,), tuples=6, share_values=numbers, seed=0).double()
+    single = SparseLayer((5,), (4,), tuples=6, seed=0).double()
+    state = shared.state_dict()
+    del state["value_of"]
+    single.load_state_dict({**state, "source.values": state["source.values"][numbers]})
+    x = random_input(4, 5)
+    outputs = [layer(x, generator=seeded(1)) for layer in (shared, single)]
+    assert torch.equal(*outputs)
+    gathered, separate = (
+        gradients_of(layer, y.square().sum())
+        for layer, y in zip((shared, single), outputs, strict=True)
+    )
+    summed = torch.zeros(3).double().index_add(0, numbers, separate["source.values"])
+    assert_same(gathered, {**separate, "source.values": summed})
+
+
+def test_values_may_all_be_shared():
+    layer = SparseLayer((5,), (4,), tuples=6, share_values=[0] * 6)
+    assert tuples_of(layer).values.shape == (1,)
+    assert torch.equal(layer.wiring().values, tuples_of(layer).values.expand(6))
+
+
+@pytest.mark.parametrize("features", [0, 2])
+def test_bias_is_added_to_every_output(features):
+    options: dict[str, Any] = {"tuples": 6, "seed": 0, "features": features}
+    plain, biased = (SparseLayer((5,), (4, 2), bias=b, **options).eval() for b in (False, True))
+    x = random_input(3, 5, *[2] * features, dtype=torch.float32)
+    assert torch.equal(biased(x), plain(x))
+    bias = random_input(4, 2, dtype=torch.float32)
+    biased.load_state_dict({**biased.state_dict(), "bias": bias})
+    shift = bias.view(4, 2, *[1] * features).expand_as(plain(x))
+    torch.testing.assert_close(biased(x), plain(x) + shift)
+    gradient = gradients_of(biased, biased(x, mode="expected").sum())["bias"]
+    torch.testing.assert_close(gradient, torch.full((4, 2), 3.0 * 2**features))
+
+
+# Edges and templates.
+
+
+def test_wrap_is_periodic_and_clamp_stops():
+    x = random_input(4, 5)
+    layers = {edge: SparseLayer((5,), (4,), tuples=6, edge=edge, seed=0) for edge in EDGES}
+    before = {edge: layer.double()(x, mode="expected") for edge, layer in layers.items()}
+    with torch.no_grad():
+        tuples_of(layers["wrap"]).raw_means.add_(3)
+        tuples_of(layers["clamp"]).raw_means.add_(1e6)
+    torch.testing.assert_close(layers["wrap"](x, mode="expected"), before["wrap"])
+    assert layers["wrap"].wiring().means.max() <= 4
+    assert layers["clamp"].wiring().means.unique(dim=0).tolist() == [[3, 4]]
+
+
+def test_all_edges_start_from_the_same_means():
+    means = [SparseLayer((5,), (4,), tuples=6, edge=edge, seed=0).wiring().means for edge in EDGES]
+    torch.testing.assert_close(means[1], means[0])
+    torch.testing.assert_close(means[2], means[0])
+
+
+def test_a_templated_layer_reads_what_its_rows_say():
+    """Each output has two taps on an image; rounded, it is their sum."""
+    template = fan_in((3,), (4, 4), tuples=2)
+    layer = SparseLayer((4, 4), (3,), template=template, edge="clamp").eval()
+    places = [[0, 0], [1, 1], [2, 3], [2, 3], [3, 0], [0, 3]]
+    set_raw(layer, [[a / 3, b / 3] for a, b in places], values=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    x = random_input(2, 4, 4, dtype=torch.float32)
+    expected = torch.stack(
+        [
+            x[:, 0, 0] + 2 * x[:, 1, 1],
+            3 * x[:, 2, 3] + 4 * x[:, 2, 3],
+            5 * x[:, 3, 0] + 6 * x[:, 0, 3],
+        ],
+        dim=1,
+    )
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_a_templated_layer_equals_a_layer_for_each_output():
+    """A column that is fixed is a layer of its own, with a smaller space."""
+    layer = SparseLayer((5,), (3,), template=fan_in((3,), (5,), tuples=2), window=5, seed=0)
+    wiring = layer.double().wiring()
+    pairs = zip(*(tensor.split(2) for tensor in wiring), strict=True)
+    places = [(i,) for i in range(5)]
+    rows = [weights_over(Wiring(*pair), [places], (5,)) for pair in pairs]
+    torch.testing.assert_close(matrix_of(layer, mode="expected"), torch.stack(rows))
+
+
+# In training.
+
+
+def test_the_last_batch_may_be_smaller():
+    layer = SparseLayer((8,), (8,), tuples=8, wirings=4, seed=0)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
+    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    sizes = []
+    for (x,) in DataLoader(TensorDataset(torch.randn(11, 8)), batch_size=4):
+        y = layer(x)
+        assert y.shape == x.shape
+        optimizer.zero_grad()
+        (y - x).square().mean().backward()
+        optimizer.step()
+        sizes.append(len(x))
+    assert sizes == [4, 4, 3]
+    assert all(not torch.equal(layer.state_dict()[name], before[name]) for name in before)
+
+
+def test_a_few_steps_learn():
+    """Fitting a sparse target by its exact expectation: the loss falls by far."""
+    target = SparseLayer((6,), (6,), tuples=4, values=1.0, seed=1).eval()
+    layer = SparseLayer((6,), (6,), tuples=4, values=1.0, window=6, seed=2)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
+    weights = matrix_of(target).detach()
+    losses = []
+    for _ in range(150):
+        loss = (matrix_of(layer, mode="expected") - weights).square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 5
+
+
+def test_gradients_reach_the_input():
+    layer = SparseLayer((5,), (4,), tuples=6, seed=0).double()
+    weights = matrix_of(layer, generator=seeded(1)).detach()
+    got = output_and_gradients(lambda x: layer(x, generator=seeded(1)), {"x": random_input(3, 5)})
+    want = output_and_gradients(lambda x: x @ weights.T, {"x": random_input(3, 5)})
+    assert_same(got, want)

@@ -1,0 +1,216 @@
+# ruff: noqa: E501  # tables, one bad call a line
+"""What a source says: its forms, its bounds, and what is refused."""
+
+import functools
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import special
+from torch import Tensor, nn
+
+from sparsewire import HyperLayer, SparseLayer, Wiring
+from sparsewire.nn.wiring import reads_input
+
+ONES: Any = torch.ones
+
+
+class Given(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Alone(nn.Module):
+    def forward(self) -> Tensor:
+        return ONES(3)
+
+
+class Keyword(nn.Module):
+    def forward(self, *, scale: float = 1.0) -> Tensor:
+        return ONES(3) * scale
+
+
+class Several(nn.Module):
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return inputs[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "reads"),
+    [
+        (Given(), True),
+        (nn.Sequential(nn.Linear(3, 3)), True),
+        (Several(), True),
+        (lambda x: x, True),
+        (Alone(), False),
+        (Keyword(), False),
+        (lambda: None, False),
+        (functools.partial(lambda x: x, 1), False),
+    ],
+    ids=["module", "sequential", "varargs", "function", "none", "keyword", "nullary", "partial"],
+)
+def test_a_source_reads_the_input_if_it_takes_an_argument(source, reads):
+    assert reads_input(source) is reads
+
+
+def test_means_variances_and_values_follow_the_formulas():
+    scales: dict[str, Any] = {"variance_scale": 0.3, "variance_floor": 0.2}
+    layer = SparseLayer((7,), (5,), tuples=6, seed=0, **scales).double()
+    raw = {name: t.detach().numpy() for name, t in layer.named_parameters()}
+    wiring = layer.wiring()
+    assert isinstance(wiring, Wiring)
+    means = special.expit(raw["source.raw_means"]) * [4, 6]
+    softplus = np.log1p(np.exp(raw["source.raw_variances"] + 2))
+    variances = softplus[:, None] * [5, 7] * 0.3 + 0.2
+    np.testing.assert_allclose(wiring.means.detach(), means)
+    np.testing.assert_allclose(wiring.variances.detach(), variances)
+    np.testing.assert_array_equal(wiring.values.detach(), raw["source.values"])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "columns"), [((), 2), ((3,), 2), ((2, 3), 3)], ids=["one", "batch", "prefix"]
+)
+def test_shapes_of_what_is_shown(prefix, columns):
+    out_shape = (4,) * (columns - 1)
+    layer = HyperLayer(lambda x: ONES(*prefix, 6, columns + 2), (5,), out_shape, context=2)
+    x = ONES(*prefix, 5)
+    shapes = [tuple(t.shape) for t in (*layer.wiring(x), *layer.draw(x, mode="rounded"))]
+    full = (*prefix, 6, columns)
+    contexts = (*prefix, 3, 2)
+    assert shapes == [full, full, full[:-1], (*contexts, columns), contexts]
+
+
+def test_looking_costs_no_randomness():
+    layer = SparseLayer((7,), (5,), tuples=6)
+    before = torch.get_rng_state()
+    for look in (layer.wiring, layer.freeze, lambda: layer.draw(mode="expected")):
+        look()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_gradients_reach_the_raw_numbers_from_what_is_shown():
+    layer = SparseLayer((7,), (5,), tuples=6)
+    total = sum(tensor.sum() for tensor in (*layer.wiring(), layer.draw().values))
+    assert isinstance(total, Tensor)
+    total.backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in layer.parameters())
+
+
+NAN = float("nan")
+GOOD = (ONES(3, 6, 2), ONES(3, 6), ONES(3, 6))
+
+
+def with_bad_number(part: int, number: float) -> tuple[Tensor, ...]:
+    parts = [tensor.clone() for tensor in GOOD]
+    parts[part].view(-1)[-1] = number
+    return tuple(parts)
+
+
+BAD_OUTPUTS = [
+    (None, TypeError, "source must return a tensor (*b, k, r + 2), or raw means"),
+    (GOOD[:2], TypeError, "source must return a tensor (*b, k, r + 2), or raw means"),
+    ((1.0, *GOOD[1:]), TypeError, "raw means must be a tensor; got float"),
+    ((GOOD[0], 1.0, GOOD[2]), TypeError, "raw variances must be a tensor; got float"),
+    ((*GOOD[:2], 1.0), TypeError, "values must be a tensor; got float"),
+    ((GOOD[0].long(), *GOOD[1:]), TypeError, "raw means must have a floating-point dtype; got torch.int64"),
+    ((GOOD[0], GOOD[1].long(), GOOD[2]), TypeError, "raw variances must have a floating-point dtype; got torch.int64"),
+    ((*GOOD[:2], GOOD[2].long()), TypeError, "values must have a floating-point dtype; got torch.int64"),
+    (ONES(3, 6, 4).long(), TypeError, "must have a floating-point dtype; got torch.int64"),
+    (ONES(3, 6, 3), ValueError, "the source's output must have shape (*b, k, r + 2) ending in (any, 4); got (3, 6, 3)"),
+    (ONES(4), ValueError, "the source's output must have shape (*b, k, r + 2) ending in (any, 4); got (4,)"),
+    ((ONES(3, 6, 3), *GOOD[1:]), ValueError, "raw means must have shape (*b, k, r) ending in (any, 2); got (3, 6, 3)"),
+    ((GOOD[0], ONES(3, 5), GOOD[2]), ValueError, "raw variances must have shape (3, 6); got (3, 5)"),
+    ((GOOD[0], ONES(6), GOOD[2]), ValueError, "raw variances must have shape (3, 6); got (6,)"),
+    ((*GOOD[:2], ONES(3, 6, 1)), ValueError, "values must have shape (3, 6); got (3, 6, 1)"),
+    ((*GOOD[:2], ONES(1)), ValueError, "values must have shape (3, 6); got (1,)"),
+    (ONES(2, 6, 4), ValueError, "source must return one wiring, or one for each instance of the batch (3,); got a prefix of (2,)"),
+    (ONES(1, 6, 4), ValueError, "source must return one wiring, or one for each instance of the batch (3,); got a prefix of (1,)"),
+    (ONES(3, 6, 4, device="meta"), ValueError, "must be on one device; got x on cpu, raw_means on meta"),
+    (with_bad_number(0, NAN), ValueError, "raw means must be finite; got 1 of 36 that are NaN or infinite"),
+    (with_bad_number(1, float("inf")), ValueError, "raw variances must be finite; got 1 of 18 that are NaN or infinite"),
+    (with_bad_number(2, -float("inf")), ValueError, "values must be finite; got 1 of 18 that are NaN or infinite"),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("output", "error", "message"), BAD_OUTPUTS, ids=[b[2] for b in BAD_OUTPUTS]
+)
+def test_bad_outputs_are_refused(output, error, message):
+    layer = HyperLayer(lambda x: output, (5,), (4,))
+    with pytest.raises(error, match=re.escape(message)):
+        layer(ONES(3, 5))
+
+
+def test_large_numbers_are_not_taken_for_infinite():
+    """Their sum is; each of them is finite."""
+    parts = [tensor * 3e38 for tensor in GOOD[:2]]
+    layer = HyperLayer(lambda x: (*parts, GOOD[2]), (5,), (4,))
+    assert layer(ONES(3, 5)).isfinite().all()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [
+        (None, TypeError, "source must be a module; got NoneType"),
+        (ONES(3), TypeError, "source must be a module; got Tensor"),
+    ],
+)
+def test_what_cannot_be_called_is_no_source(source, error, message):
+    with pytest.raises(error, match=message):
+        HyperLayer(source, (5,), (4,))
+
+
+def test_an_adaptive_layer_has_no_wiring_without_an_input():
+    layer = HyperLayer(lambda x: ONES(6, 4), (5,), (4,))
+    for look in (layer.wiring, layer.draw):
+        with pytest.raises(
+            ValueError, match=r"x must be given, since the source .* reads it; got None"
+        ):
+            look()
+
+
+class Wide(nn.Module):
+    """Raw means for each instance, and few raw variances, laid out for all tuples or copied."""
+
+    adaptive = True
+
+    def __init__(self, kind: str, copied: bool) -> None:
+        super().__init__()
+        self.kind, self.copied = kind, copied
+        self.means = nn.Parameter(torch.randn(3, 4, 2, dtype=torch.float64))
+        sizes = {"one": (1,), "for each tuple": (4,), "for each instance": (3, 1), "all": (3, 4)}
+        self.variances = nn.Parameter(torch.randn(sizes[kind], dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, None]:
+        variances = self.variances.expand(3, 4)
+        return self.means, variances.clone() if self.copied else variances, None
+
+
+@pytest.mark.parametrize("factor", [None, 0.25])
+@pytest.mark.parametrize("kind", ["one", "for each tuple", "for each instance", "all"])
+def test_variances_that_are_views_are_as_good_as_copies(kind, factor):
+    """Wiring, output and gradients; what is computed once for many is still seen by each."""
+    results = []
+    for copied in (False, True):
+        torch.manual_seed(0)
+        layer = HyperLayer(Wide(kind, copied), (5,), (6,))
+        if factor is not None:
+            layer.variance_factor = torch.tensor(factor, dtype=torch.float64)
+        x = torch.randn(3, 5, dtype=torch.float64)
+        wiring = layer.wiring(x)
+        assert wiring.variances.shape == (3, 4, 2)
+        torch.manual_seed(1)
+        y = layer(x)
+        gradients = torch.autograd.grad(y.square().sum(), list(layer.parameters()))
+        results.append([*wiring, y, *gradients])
+    raw = layer.source.variances.detach().expand(3, 4).numpy()
+    # softplus(raw + 2) · size · 0.1, of which a factor leaves a part, and the floor 0.1
+    bound = np.log1p(np.exp(raw + 2))[..., None] * np.array([6, 5]) * 0.1 * (factor or 1) + 0.1
+    np.testing.assert_allclose(results[0][1].detach().numpy(), bound)
+    for view, copy in zip(*results, strict=True):
+        torch.testing.assert_close(view, copy)
+    assert results[0][-1].any()
