@@ -133,48 +133,48 @@ _constants: dict[tuple[tuple[int, ...], torch.dtype, torch.device], Tensor] = {}
 
 
 def constant(numbers: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return `numbers` as a tensor that was copied to the device once and is kept.
+    """Return `numbers` as a tensor that is copied to the device once and cached.
 
-    A copy for every call would make the host wait for the GPU, and break graph capture. Nothing is
-    ever dropped: a captured graph reads these few numbers where they lie.
+    A copy in each call would make the host wait for the GPU and break graph capture. Nothing is
+    ever evicted: a captured graph reads the memory of the cached tensor.
     """
     key = (tuple(numbers), dtype, device)
-    kept = None if torch.compiler.is_compiling() else _constants.get(key)
-    if kept is None:
-        # Outside of inference mode: an inference tensor could not be used by autograd later.
+    tensor = None if torch.compiler.is_compiling() else _constants.get(key)
+    if tensor is None:
+        # Outside inference mode: autograd cannot use an inference tensor later.
         with torch.inference_mode(False):
-            kept = torch.tensor(key[0], dtype=dtype, device=device)
+            tensor = torch.tensor(key[0], dtype=dtype, device=device)
         # Subclasses (fake tensors) belong to the trace that made them.
-        if type(kept) is Tensor and not torch.compiler.is_compiling():
-            _constants[key] = kept
-    return kept
+        if type(tensor) is Tensor and not torch.compiler.is_compiling():
+            _constants[key] = tensor
+    return tensor
 
 
-def kept(make: Callable[P, T]) -> Callable[P, T]:
-    """Keep what a function makes of hashable arguments: constant tensors, also in tuples and lists.
+def cached(make: Callable[P, T]) -> Callable[P, T]:
+    """Cache the constant tensors, or tuples and lists of them, that a function returns.
 
-    As `constant` does: made once outside of inference mode, never dropped, and only where it is
-    made of plain tensors, for others belong to the trace that made them.
+    The arguments must be hashable. As in `constant`: made once, outside inference mode, never
+    evicted, and cached only where all tensors are plain ones.
     """
-    found: dict[Any, T] = {}
+    results: dict[Any, T] = {}
 
     @functools.wraps(make)
     def get(*args: P.args, **options: P.kwargs) -> T:
         key = (args, tuple(options.items()))
-        if not torch.compiler.is_compiling() and key in found:
-            return found[key]
+        if not torch.compiler.is_compiling() and key in results:
+            return results[key]
         with torch.inference_mode(False):
-            made = make(*args, **options)
-        if not torch.compiler.is_compiling() and all(type(t) is Tensor for t in _flat(made)):
-            found[key] = made
-        return made
+            result = make(*args, **options)
+        if not torch.compiler.is_compiling() and all(type(t) is Tensor for t in _flat(result)):
+            results[key] = result
+        return result
 
     return get
 
 
-def _flat(made: object) -> Iterator[object]:
-    if isinstance(made, (tuple, list)):
-        for part in made:
+def _flat(result: object) -> Iterator[object]:
+    if isinstance(result, (tuple, list)):
+        for part in result:
             yield from _flat(part)
     else:
-        yield made
+        yield result

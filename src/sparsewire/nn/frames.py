@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sparsewire.annotations import Float
-from sparsewire.checks import check_choice, check_range, kept
+from sparsewire.checks import cached, check_choice, check_range
 
 Frame = Literal["box", "affine", "quadrangle"]
 Squash = Literal["corners", "points", "none"]
@@ -138,7 +138,7 @@ def _squash(numbers: Tensor, frame: Frame) -> Tensor:
     return torch.cat([numbers[..., :2].sigmoid(), numbers[..., 2:].tanh() / 2], dim=-1)
 
 
-@kept
+@cached
 def _matrix(
     frame: Frame, rows: int, cols: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, "n p"]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparsewire.annotations import Float
-from sparsewire.checks import kept
+from sparsewire.checks import cached
 
 
 def neural_sort(keys: Float[Tensor, "*b n"], temperature: float = 1.0) -> Float[Tensor, "*b n n"]:
@@ -120,7 +120,7 @@ def _exchange(x: Tensor, low: Tensor, high: Tensor, stay: Tensor) -> Tensor:
     return x.index_add(-2, low, moved).index_add(-2, high, -moved)
 
 
-@kept
+@cached
 def _layers(n: int, network: str, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     """Pairs of each layer, the place of the smaller first; kept on the device."""
     pairs: list[list[tuple[int, int]]] = []

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparsewire.annotations import Bool, Float, Int
-from sparsewire.checks import check_choice, check_count, check_floating, kept
+from sparsewire.checks import cached, check_choice, check_count, check_floating
 from sparsewire.engines import kernels_run
 from sparsewire.precision import without_autocast
 
@@ -260,7 +260,7 @@ def _counts(one: Tensor, zero: Tensor, most: int) -> Tensor:
     return torch.stack(rows, dim=-2) if rows else now.new_zeros(*one.shape, most + 1)
 
 
-@kept
+@cached
 def _vectors(
     m: int, lower: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Float[Tensor, "m s"], Float[Tensor, "s p"]]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparsewire.annotations import Bool, Float
-from sparsewire.checks import kept
+from sparsewire.checks import cached
 from sparsewire.precision import without_autocast
 
 _DEVIATIONS, _MORE = 8, 24  # of the number of chosen ones: beyond is less than float64 can tell
@@ -158,7 +158,7 @@ def _by_trying(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool)
     return _Symmetric(largest, total.log(), chances)
 
 
-@kept
+@cached
 def _choices(m: int, count: int, device: torch.device) -> Float[Tensor, "m s"]:
     """All choices of `count` of m elements, a column of zeros and ones for each."""
     every = list(itertools.combinations(range(m), count))
@@ -166,7 +166,7 @@ def _choices(m: int, count: int, device: torch.device) -> Float[Tensor, "m s"]:
     return torch.tensor(table, dtype=torch.float64, device=device)
 
 
-@kept
+@cached
 def _every_choice(m: int, device: torch.device) -> Float[Tensor, "m s"]:
     """All choices of any number of m elements."""
     return torch.cat([_choices(m, count, device) for count in range(m + 1)], dim=-1)

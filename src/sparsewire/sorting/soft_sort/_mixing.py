@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from sparsewire.annotations import Float
-from sparsewire.checks import kept
+from sparsewire.checks import cached
 from sparsewire.precision import without_autocast
 from sparsewire.sorting.halves import Squash, log_odds
 
@@ -236,7 +236,7 @@ def _make_constants(
     return moves.flatten(1).T.contiguous().to(device, dtype), still, index.to(device)
 
 
-_kept_constants = kept(_make_constants)
+_kept_constants = cached(_make_constants)
 
 
 class Level(NamedTuple):
