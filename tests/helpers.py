@@ -1,5 +1,6 @@
 """What the tests of the operations share."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,34 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 seeds = st.integers(0, 2**32 - 1)
 prefixes = st.lists(st.integers(0, 3), max_size=2).map(tuple)
+
+
+def pairwise(**axes: Sequence[Any]) -> list[dict[str, Any]]:
+    """Combine the axes so that every two values of different axes meet at least once.
+
+    Far fewer combinations than the full product, which catch what depends on two of the axes.
+    """
+    sizes = [range(len(values)) for values in axes.values()]
+    todo = {
+        ((a, i), (b, j))
+        for a, b in itertools.combinations(range(len(sizes)), 2)
+        for i, j in itertools.product(sizes[a], sizes[b])
+    }
+    rows = [{0: i} for i in sizes[0]] if len(sizes) == 1 else []
+    while todo:
+        row = dict(min(todo))
+        for axis in set(range(len(sizes))) - row.keys():
+
+            def gain(i: int, axis: int = axis, row: dict[int, int] = row) -> int:
+                return sum(tuple(sorted([(axis, i), cell])) in todo for cell in row.items())
+
+            row[axis] = max(sizes[axis], key=gain)
+        todo -= set(itertools.combinations(sorted(row.items()), 2))
+        rows.append(row)
+    return [
+        {name: values[row[axis]] for axis, (name, values) in enumerate(axes.items())}
+        for row in rows
+    ]
 
 
 def seeded(seed: int) -> torch.Generator:
