@@ -53,12 +53,12 @@ def test_every_published_number_has_an_origin(file: str, name: str) -> None:
 
 
 def test_the_pages_are_those_of_the_records() -> None:
-    page = (ROOT / "docs" / "identity.md").read_text()
+    page = (ROOT / "docs" / "reproduction" / "identity.md").read_text()
     table = identity_table(records.read(ROOT / "results" / "identity.jsonl"))
     assert page == fill(page, table)
-    page = (ROOT / "docs" / "attention.md").read_text()
+    page = (ROOT / "docs" / "reproduction" / "attention.md").read_text()
     assert page == fill_attention(page, records.read(ROOT / "results" / "attention.jsonl"))
-    page = (ROOT / "docs" / "sorting.md").read_text()
+    page = (ROOT / "docs" / "reproduction" / "sorting.md").read_text()
     assert page == fill_sorting(page, records.read(ROOT / "results" / "sorting.jsonl"))
 
 
@@ -73,7 +73,7 @@ def test_the_time_of_new_canvases_is_recorded() -> None:
     """The page's sentence: the newest record of 100 × 100 pixels, below 5 % of a glimpse's step."""
     lines = (ROOT / "results" / "clutter.jsonl").read_text().splitlines()
     (drawn,) = [row["ms"] for row in map(json.loads, lines) if row["canvas"] == 100]
-    page = (ROOT / "docs" / "attention.md").read_text()
+    page = (ROOT / "docs" / "reproduction" / "attention.md").read_text()
     assert f"{drawn:.3g} ms for 128 of 100 × 100 pixels" in page
     table = page.partition(SPEED_BEGIN)[2].partition(SPEED_END)[0]
     (row,) = [row for row in table.splitlines() if row.startswith("| 1 glimpse of 32 × 32")]

@@ -42,7 +42,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "zoom": 0.0,
         "cosine": False,
     },
-    # Chosen on validation digits; docs/attention.md says how.
+    # Chosen on validation digits; docs/reproduction/attention.md says how.
     "ours": {
         "lr": 1e-3,
         "source_rate": 0.1,

@@ -58,7 +58,7 @@ def make_parser() -> Parser:
         description="Draw the figures of an experiment (identity, attention or sorting) from its "
         "records. Nothing is trained.",
         epilog="example: sparsewire figures results/identity.jsonl --out docs/images "
-        "--page docs/identity.md",
+        "--page docs/reproduction/identity.md",
     )
     parser.add_argument(
         "records",
