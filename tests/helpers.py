@@ -24,26 +24,19 @@ def pairwise(**axes: Sequence[Any]) -> list[dict[str, Any]]:
     Far fewer combinations than the full product, which catch what depends on two of the axes.
     """
     sizes = [range(len(values)) for values in axes.values()]
-    todo = {
-        ((a, i), (b, j))
-        for a, b in itertools.combinations(range(len(sizes)), 2)
-        for i, j in itertools.product(sizes[a], sizes[b])
-    }
-    rows = [{0: i} for i in sizes[0]] if len(sizes) == 1 else []
+    cells = [[(axis, i) for i in size] for axis, size in enumerate(sizes)]
+    todo = {pair for a, b in itertools.combinations(cells, 2) for pair in itertools.product(a, b)}
+    rows = [[cell] for cell in cells[0]] if len(cells) == 1 else []
     while todo:
-        row = dict(min(todo))
-        for axis in set(range(len(sizes))) - row.keys():
-
-            def gain(i: int, axis: int = axis, row: dict[int, int] = row) -> int:
-                return sum(tuple(sorted([(axis, i), cell])) in todo for cell in row.items())
-
-            row[axis] = max(sizes[axis], key=gain)
-        todo -= set(itertools.combinations(sorted(row.items()), 2))
+        row = list(min(todo))
+        for axis in set(range(len(sizes))) - {axis for axis, _ in row}:
+            met = [[tuple(sorted((cell, other))) for other in row] for cell in cells[axis]]
+            gains = [len(todo.intersection(pairs)) for pairs in met]
+            row.append(cells[axis][gains.index(max(gains))])
+        todo -= set(itertools.combinations(sorted(row), 2))
         rows.append(row)
-    return [
-        {name: values[row[axis]] for axis, (name, values) in enumerate(axes.items())}
-        for row in rows
-    ]
+    names, values = list(axes), list(axes.values())
+    return [{names[axis]: values[axis][i] for axis, i in sorted(row)} for row in rows]
 
 
 def seeded(seed: int) -> torch.Generator:
