@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import sparsewire as sw
-from sparsewire import ops
+from sparsewire import ops, sorting
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -167,7 +167,7 @@ def test_the_likelihood_of_an_order_of_many_agrees_with_float64(options) -> None
 
     def run(keys, where):
         leaf = keys.to(where).requires_grad_()
-        losses = ops.order_loss(leaf, target.to(where), reduction="none", **options)
+        losses = sorting.order_loss(leaf, target.to(where), reduction="none", **options)
         return losses, *torch.autograd.grad(losses.sum(), leaf)
 
     with sw.engine("reference"):
@@ -182,7 +182,7 @@ def test_the_likelihood_of_an_order_of_many_can_be_captured(reach) -> None:
     target = torch.rand(2, 150, device="cuda")
 
     def step(target: torch.Tensor) -> torch.Tensor:
-        loss = ops.order_loss(keys, target, reach=reach)
+        loss = sorting.order_loss(keys, target, reach=reach)
         (slopes,) = torch.autograd.grad(loss, keys)
         return slopes
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import sparsewire
-from sparsewire import ops
+from sparsewire import ops, sorting
 
 # The libraries that torch itself imports do not count, nor do those of the standard library.
 SCRIPT = """
@@ -29,7 +29,7 @@ def test_importing_needs_torch_and_numpy_only():
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize("module", [sparsewire, ops], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [sparsewire, ops, sorting], ids=lambda module: module.__name__)
 def test_public_names_exist_and_are_documented(module):
     assert module.__all__ == sorted(set(module.__all__))
     for name in module.__all__:

@@ -85,13 +85,13 @@ def pools(kind: str) -> dict[str, int]:
 def sorts() -> dict[str, int]:
     found = {}
     tensors = all_of(FLOAT, "values", "gaps", "out", "elements", "places", "found", "to_gaps")
-    for squash in (mixing.STUDENT, mixing.LOGISTIC):
+    for distribution in (mixing.STUDENT, mixing.LOGISTIC):
         for back in (False, True):
-            found[f"mix {squash} {back}"] = shared_memory(
-                mixing._mix, tensors, BACK=back, SQUASH=squash, ROWS=2, WIDE=256
+            found[f"mix {distribution} {back}"] = shared_memory(
+                mixing._mix, tensors, BACK=back, LAW=distribution, ROWS=2, WIDE=256
             )
-        found[f"weigh {squash}"] = shared_memory(
-            mixing._weigh, tensors, SQUASH=squash, ROWS=16, WIDE=32
+        found[f"weigh {distribution}"] = shared_memory(
+            mixing._weigh, tensors, LAW=distribution, ROWS=16, WIDE=32
         )
     found["gather"] = shared_memory(mixing._gather, tensors, GAPS=512)
     rows = all_of(FLOAT, "keys", "grad", "out", "gaps", "to_gaps")
@@ -105,7 +105,7 @@ def sorts() -> dict[str, int]:
         for name, ranks in itertools.product(("_soft", "_soft_backward"), (False, True)):
             found[f"{name} {descending} {ranks} {fours}"] = shared_memory(
                 getattr(short_sorts, name), rows,
-                DESCENDING=descending, RANKS=ranks, SQUASH=mixing.STUDENT, **tile,
+                DESCENDING=descending, RANKS=ranks, LAW=mixing.STUDENT, **tile,
             )  # fmt: skip
     tensors = all_of(FLOAT, "keys", "losses", "slopes", "room") | {"groups": "*i32", "bend": "fp32"}
     for bent in (False, True):

@@ -78,8 +78,8 @@ def test_values_and_gradients(function, n, temperature, descending, device, laun
 
 @functions
 @pytest.mark.parametrize("n", [3, 8, 21])
-def test_another_squash(function, n, device, launches):
-    assert_as_matrices(function, keys_of(n), device, squash="logistic", temperature=0.7)
+def test_another_distribution(function, n, device, launches):
+    assert_as_matrices(function, keys_of(n), device, distribution="logistic", temperature=0.7)
     assert launches == ["forward", "backward"]
 
 
@@ -145,7 +145,9 @@ def test_order_and_distances(function, n, temperature, descending, device, launc
     assert launches == ["order", "order_backward"]
 
 
-@pytest.mark.parametrize("options", [{"reach": 3}, {"squash": "cauchy"}, {"hard": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"reach": 3}, {"distribution": "cauchy"}, {"hard": True}], ids=str
+)
 def test_what_is_not_the_default_begins_with_the_order(options, device, launches):
     assert_as_matrices(sw.soft_rank, keys_of(9), device, **options)
     assert launches == ["order", "order_backward"]
@@ -206,7 +208,7 @@ def test_nothing_is_kept_but_the_keys(device):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     "options",
-    [{"squash": "soft"}, {"reach": 2.0}, {"temperature": -1.0}, {"temperature": "hot"}],
+    [{"distribution": "soft"}, {"reach": 2.0}, {"temperature": -1.0}, {"temperature": "hot"}],
     ids=str,
 )
 @pytest.mark.parametrize("function", [sw.soft_sort, sw.soft_rank, sw.soft_permutation])

@@ -16,8 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 
 from sparsewire.sorting.halves import (
+    DISTRIBUTIONS,
     FAR,
-    SQUASHES,
     enumerated_half,
     exact_half,
     half,
@@ -299,12 +299,12 @@ def test_gradients_of_sampled_halves():
 # Odds.
 
 
-@pytest.mark.parametrize("squash", SQUASHES)
-def test_odds_are_those_of_a_distribution(squash):
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_odds_are_those_of_a_distribution(distribution):
     t = torch.cat([torch.linspace(-30, 30, 61), torch.tensor([-700.0, 1e-9, 700.0])]).double()
-    law = LAWS[squash]
+    law = LAWS[distribution]
     want = torch.from_numpy(law.logcdf(t.numpy()) - law.logsf(t.numpy()))
-    torch.testing.assert_close(log_odds(t, squash), want, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(log_odds(t, distribution), want, rtol=1e-6, atol=1e-9)
 
 
 def test_odds_of_student_are_those_of_the_formula():
@@ -312,26 +312,26 @@ def test_odds_of_student_are_those_of_the_formula():
     torch.testing.assert_close(log_odds(t), ((1 + t / (1 + t * t).sqrt()) / 2).logit())
 
 
-@pytest.mark.parametrize("squash", ["student", "cauchy"])
-def test_heavy_tails_fall_as_a_power_of_the_distance(squash):
+@pytest.mark.parametrize("distribution", ["student", "cauchy"])
+def test_heavy_tails_fall_as_a_power_of_the_distance(distribution):
     """In float32 as in float64, and without end: what is far keeps a gradient."""
     t = torch.tensor([1e3, 1e6, 1e12, 1e17], requires_grad=True)
-    power, factor = (2, 4.0) if squash == "student" else (1, math.pi)
-    odds = log_odds(t, squash)
+    power, factor = (2, 4.0) if distribution == "student" else (1, math.pi)
+    odds = log_odds(t, distribution)
     want = power * t.detach().log() + math.log(factor)
     torch.testing.assert_close(odds.detach(), want, rtol=1e-3, atol=0)
     odds.sum().backward()
     torch.testing.assert_close(t.grad, power / t.detach(), rtol=1e-3, atol=0)
-    torch.testing.assert_close(log_odds(-t, squash), -odds)
+    torch.testing.assert_close(log_odds(-t, distribution), -odds)
 
 
-@pytest.mark.parametrize("squash", SQUASHES)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_odds_are_always_finite(squash, dtype):
+def test_odds_are_always_finite(distribution, dtype):
     """From what is as good as infinite on they are certain, and what is no number is nothing."""
     numbers = [-math.inf, -torch.finfo(dtype).max, -3.0, math.nan, 0.0, 3.0, math.inf]
     t = torch.tensor(numbers, dtype=dtype, requires_grad=True)
-    odds = log_odds(t, squash)
+    odds = log_odds(t, distribution)
     odds.sum().backward()
     assert odds.dtype == dtype
     assert odds.isfinite().all()
@@ -342,25 +342,25 @@ def test_odds_are_always_finite(squash, dtype):
     assert (t.grad[[2, 4, 5]] > 0).all()
 
 
-@pytest.mark.parametrize("squash", SQUASHES)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_what_is_far_is_certain(squash, dtype):
-    odds = log_odds(torch.tensor([-math.inf, -FAR, FAR, math.inf], dtype=dtype), squash)
+def test_what_is_far_is_certain(distribution, dtype):
+    odds = log_odds(torch.tensor([-math.inf, -FAR, FAR, math.inf], dtype=dtype), distribution)
     assert torch.equal(half(odds, 2), torch.eye(4, dtype=dtype))
     assert (odds[:2].exp() == 0).all()
 
 
-@pytest.mark.parametrize("squash", SQUASHES)
-def test_odds_grow_with_the_distance(squash):
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_odds_grow_with_the_distance(distribution):
     t = torch.linspace(-100, 100, 2001, dtype=torch.float64)
-    assert (log_odds(t, squash).diff() > 0).all()
+    assert (log_odds(t, distribution).diff() > 0).all()
 
 
-@pytest.mark.parametrize("squash", SQUASHES)
-def test_gradients_of_odds(squash):
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_gradients_of_odds(distribution):
     t = torch.tensor([-40.0, -1.0, 0.0, 0.3, 7.0], dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda t: log_odds(t, squash), t)
-    assert gradgradcheck(lambda t: log_odds(t, squash), t)
+    assert gradcheck(lambda t: log_odds(t, distribution), t)
+    assert gradgradcheck(lambda t: log_odds(t, distribution), t)
 
 
 # Symmetric polynomials.
@@ -468,7 +468,7 @@ ODDS = torch.zeros(2, 4)
         (
             lambda: log_odds(ODDS, cast(Any, "gauss")),
             ValueError,
-            "squash must be one of 'student', 'logistic', 'cauchy'; got 'gauss'",
+            "distribution must be one of 'student', 'logistic', 'cauchy'; got 'gauss'",
         ),
         (lambda: log_odds(ODDS.long()), TypeError, "distance must have a floating-point dtype"),
         (lambda: log_symmetric(ODDS, 5), ValueError, "count must be 0 to 4, the number of element"),

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, jacrev, vmap
 
-from sparsewire.ops import order_loss
+from sparsewire.sorting import order_loss
 
 lengths = st.integers(0, 6)
 

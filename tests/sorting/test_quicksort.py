@@ -24,17 +24,17 @@ def shuffled(n: int, *batch: int, seed: int = 0) -> Tensor:
     return torch.rand(*batch, n, generator=seeded(seed)).argsort(-1).double()
 
 
-def chance(t: float, squash: str) -> float:
-    if squash == "logistic":
+def chance(t: float, distribution: str) -> float:
+    if distribution == "logistic":
         return 1 / (1 + math.exp(-min(max(t, -700), 700)))
     return math.atan(t) / math.pi + 0.5
 
 
-def half_by_loop(keys: list[float], temperature: float, squash: str) -> Tensor:
+def half_by_loop(keys: list[float], temperature: float, distribution: str) -> Tensor:
     """The paper's: the mean of all valid vectors by the products of their probabilities."""
     m = len(keys)
     low, high = sorted(keys)[m // 2 - 1 : m // 2 + 1]
-    chances = [chance((key - (low + high) / 2) / temperature, squash) for key in keys]
+    chances = [chance((key - (low + high) / 2) / temperature, distribution) for key in keys]
     matrix = torch.zeros(m, m, dtype=torch.float64)
     for ones in itertools.combinations(range(m), m // 2):
         weight = math.prod(p if i in ones else 1 - p for i, p in enumerate(chances))
@@ -43,11 +43,13 @@ def half_by_loop(keys: list[float], temperature: float, squash: str) -> Tensor:
     return matrix / matrix.sum(0, keepdim=True)
 
 
-def halves_by_loop(keys: Tensor, temperature: float, squash: str) -> list[Tensor]:
+def halves_by_loop(keys: Tensor, temperature: float, distribution: str) -> list[Tensor]:
     """Bucket by bucket, of as many keys as a power of two; the mixed keys decide further."""
     found, size = [], len(keys)
     while size > 1:
-        parts = [half_by_loop(part.tolist(), temperature, squash) for part in keys.split(size)]
+        parts = [
+            half_by_loop(part.tolist(), temperature, distribution) for part in keys.split(size)
+        ]
         found.append(torch.block_diag(*parts))
         keys = found[-1] @ keys
         size //= 2
@@ -59,10 +61,10 @@ def halves_by_loop(keys: Tensor, temperature: float, squash: str) -> list[Tensor
 
 @methods
 @sizes
-@pytest.mark.parametrize("squash", ["logistic", "student"])
-def test_keys_far_apart_are_sorted(method, n, squash):
+@pytest.mark.parametrize("distribution", ["logistic", "student"])
+def test_keys_far_apart_are_sorted(method, n, distribution):
     keys = shuffled(n, 2, 3)
-    layer = QuickSort(method, temperature=1e-6, squash=squash)
+    layer = QuickSort(method, temperature=1e-6, distribution=distribution)
     got = layer(keys, keys, generator=seeded(0))
     torch.testing.assert_close(got, torch.arange(n).double().expand(2, 3, n))
 
@@ -127,12 +129,12 @@ def test_large_keys_are_sorted_as_well(method, scale):
 
 @pytest.mark.parametrize("n", [2, 4, 8])
 @pytest.mark.parametrize("temperature", [0.1, 1.0])
-@pytest.mark.parametrize("squash", ["logistic", "cauchy"])
-def test_exact_halves_equal_a_loop_over_all_valid_vectors(n, temperature, squash):
+@pytest.mark.parametrize("distribution", ["logistic", "cauchy"])
+def test_exact_halves_equal_a_loop_over_all_valid_vectors(n, temperature, distribution):
     keys = torch.randn(2, n, dtype=torch.float64)
-    got = QuickSort(temperature=temperature, squash=squash).halves(keys)
+    got = QuickSort(temperature=temperature, distribution=distribution).halves(keys)
     for number, one in enumerate(keys):
-        want = halves_by_loop(one, temperature, squash)
+        want = halves_by_loop(one, temperature, distribution)
         assert len(want) == len(got)
         for ours, theirs in zip(got, want, strict=True):
             torch.testing.assert_close(ours[number], theirs)
@@ -249,9 +251,9 @@ def test_there_are_steps_in_evaluation_too():
 
 
 @pytest.mark.parametrize("n", [1, 3, 4, 6])
-@pytest.mark.parametrize("squash", ["logistic", "student", "cauchy"])
-def test_gradients_of_exact_steps(n, squash):
-    layer = QuickSort(temperature=1.0, squash=squash)
+@pytest.mark.parametrize("distribution", ["logistic", "student", "cauchy"])
+def test_gradients_of_exact_steps(n, distribution):
+    layer = QuickSort(temperature=1.0, distribution=distribution)
     keys = torch.randn(2, n, dtype=torch.float64, requires_grad=True)
     payload = torch.randn(2, n, 2, dtype=torch.float64, requires_grad=True)
     assert gradcheck(layer, (keys, payload))
@@ -300,10 +302,10 @@ def test_wrong_keys_learn_their_order():
 
 
 def test_it_has_no_state_and_says_what_it_is():
-    layer = QuickSort("sampled", temperature=0.5, squash="cauchy")
+    layer = QuickSort("sampled", temperature=0.5, distribution="cauchy")
     assert list(layer.state_dict()) == []
     assert list(layer.parameters()) == []
-    assert repr(layer) == "QuickSort(method=sampled, temperature=0.5, squash=cauchy)"
+    assert repr(layer) == "QuickSort(method=sampled, temperature=0.5, distribution=cauchy)"
 
 
 LAYER: Any = QuickSort()
@@ -315,7 +317,11 @@ KEYS = torch.zeros(2, 4)
     ("call", "error", "message"),
     [
         (lambda: QuickSort("all"), ValueError, "method must be one of 'exact', 'sampled'; got"),  # pyright: ignore
-        (lambda: QuickSort(squash="gauss"), ValueError, "squash must be one of 'student', "),  # pyright: ignore
+        (
+            lambda: QuickSort(distribution="gauss"),
+            ValueError,
+            "distribution must be one of 'student', ",
+        ),  # pyright: ignore
         (lambda: QuickSort(samples=-1), ValueError, "samples must be at least 0; got -1"),
         (lambda: QuickSort(temperature=0.0), ValueError, "temperature must be between 1e-30 and"),
         (lambda: LAYER(KEYS.long(), KEYS), TypeError, "keys must have a floating-point dtype"),

@@ -12,7 +12,7 @@ from tests.helpers import LargestStorage, seeded, seeds, sizes_kept
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from sparsewire.ops import (
+from sparsewire.sorting import (
     soft_median,
     soft_permutation,
     soft_quantile,
@@ -21,7 +21,7 @@ from sparsewire.ops import (
     soft_topk,
     sort_by,
 )
-from sparsewire.sorting.halves import SQUASHES
+from sparsewire.sorting.halves import DISTRIBUTIONS
 
 INF = math.inf
 SIZES = [*range(1, 10), 13, 16, 17, 33]
@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, Any] = {
 
 sizes = st.sampled_from(SIZES)
 functions = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS.keys())
-squashes = pytest.mark.parametrize("squash", SQUASHES)
+distributions = pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 
 
 def payload_of(x: Tensor) -> Tensor:
@@ -53,22 +53,22 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 # The reference.
 
 
-def chance(t: float, squash: str) -> float:
+def chance(t: float, distribution: str) -> float:
     """The distribution function, by its formula; of what is no number, one half."""
     if math.isnan(t):
         return 0.5
-    if squash == "logistic":
+    if distribution == "logistic":
         return 1 / (1 + math.exp(-t)) if t > -700 else 0.0
-    if squash == "cauchy":
+    if distribution == "cauchy":
         return math.atan(t) / math.pi + 0.5
     return (1 + (t / math.sqrt(1 + t * t) if math.isfinite(t) else math.copysign(1, t))) / 2
 
 
-def half_by_loop(keys: list[float], temperature: float, squash: str) -> Tensor:
+def half_by_loop(keys: list[float], temperature: float, distribution: str) -> Tensor:
     """The mean of all half-permutations, by the products of their probabilities."""
     m = len(keys)
     pivot = (keys[m // 2 - 1] + keys[m // 2]) / 2
-    chances = [chance((key - pivot) / temperature, squash) for key in keys]
+    chances = [chance((key - pivot) / temperature, distribution) for key in keys]
     matrix = torch.zeros(m, m, dtype=torch.float64)
     for ones in itertools.combinations(range(m), m // 2):
         weight = math.prod(p if i in ones else 1 - p for i, p in enumerate(chances))
@@ -78,7 +78,7 @@ def half_by_loop(keys: list[float], temperature: float, squash: str) -> Tensor:
 
 
 def permutation_by_loop(
-    x: Tensor, temperature: float, squash: str = "student", reach: int = 1000
+    x: Tensor, temperature: float, distribution: str = "student", reach: int = 1000
 ) -> Tensor:
     """The product of all levels of buckets of sorted keys, which infinite ones fill up."""
     n = len(x)
@@ -94,19 +94,19 @@ def permutation_by_loop(
         for start in range(0, full, size):
             middle, half = start + size // 2, min(reach, size // 2)
             window = slice(middle - half, middle + half)
-            level[window, window] = half_by_loop(keys[window], temperature, squash)
+            level[window, window] = half_by_loop(keys[window], temperature, distribution)
         total = level @ total
         size //= 2
     return total[:n, :n] @ torch.eye(n, dtype=torch.float64)[order]
 
 
-@squashes
+@distributions
 @pytest.mark.parametrize("n", range(1, 9))
 @pytest.mark.parametrize("reach", [1, 2, 3, 4, 100])
-def test_the_permutation_is_the_product_of_all_levels(n, squash, reach):
+def test_the_permutation_is_the_product_of_all_levels(n, distribution, reach):
     x = numbers(n, seed=n)
-    got = soft_permutation(x, temperature=0.4, squash=squash, reach=reach)
-    torch.testing.assert_close(got, permutation_by_loop(x, 0.4, squash, reach))
+    got = soft_permutation(x, temperature=0.4, distribution=distribution, reach=reach)
+    torch.testing.assert_close(got, permutation_by_loop(x, 0.4, distribution, reach))
 
 
 @pytest.mark.parametrize(("n", "reach"), [(13, 100), (16, 8), (21, 3), (32, 2), (33, 5)])
@@ -128,11 +128,11 @@ def test_ties_are_shared(values, reach):
 # How the functions belong together.
 
 
-@squashes
+@distributions
 @given(n=sizes, seed=seeds, reach=st.integers(1, 9), descending=st.booleans())
-def test_all_functions_tell_of_one_permutation(squash, n, seed, reach, descending):
+def test_all_functions_tell_of_one_permutation(distribution, n, seed, reach, descending):
     x = numbers(2, n, seed=seed)
-    options: dict[str, Any] = {"squash": squash, "reach": reach}
+    options: dict[str, Any] = {"distribution": distribution, "reach": reach}
     p = soft_permutation(x, descending=descending, **options)
     ordered = soft_sort(x, descending=descending, **options)
     torch.testing.assert_close((p @ x.unsqueeze(-1)).squeeze(-1), ordered)
@@ -145,16 +145,16 @@ def test_all_functions_tell_of_one_permutation(squash, n, seed, reach, descendin
     torch.testing.assert_close(top.values, ordered[:, : n // 2])
 
 
-@squashes
+@distributions
 @given(n=sizes, seed=seeds, reach=st.integers(1, 9))
-def test_permutations_are_doubly_stochastic(squash, n, seed, reach):
+def test_permutations_are_doubly_stochastic(distribution, n, seed, reach):
     x = numbers(n, seed=seed) ** 3
-    p = soft_permutation(x, squash=squash, reach=reach)
+    p = soft_permutation(x, distribution=distribution, reach=reach)
     assert (p >= 0).all()
     ones = torch.ones(n, dtype=torch.float64)
     torch.testing.assert_close(p.sum(0), ones)
     torch.testing.assert_close(p.sum(1), ones)
-    torch.testing.assert_close(soft_sort(x, squash=squash, reach=reach).sum(), x.sum())
+    torch.testing.assert_close(soft_sort(x, distribution=distribution, reach=reach).sum(), x.sum())
 
 
 @given(n=sizes, seed=seeds)
@@ -206,11 +206,11 @@ def test_mixing_neighbours_keeps_the_order(n, seed):
     assert (soft_sort(x, descending=True, reach=1).diff() <= 1e-12).all()
 
 
-@squashes
-def test_heat_brings_all_elements_together(squash):
+@distributions
+def test_heat_brings_all_elements_together(distribution):
     x = torch.tensor([3.0, 1.0, 2.0, 7.0])
-    p = soft_permutation(x, temperature=1e6, squash=squash)
-    cold = soft_permutation(x, temperature=0.5, squash=squash)
+    p = soft_permutation(x, temperature=1e6, distribution=distribution)
+    cold = soft_permutation(x, temperature=0.5, distribution=distribution)
     assert (p.amax(-1) < cold.amax(-1)).all()
     torch.testing.assert_close(p, soft_permutation(torch.zeros(4))[:, [2, 0, 1, 3]])
 
@@ -297,11 +297,11 @@ def test_gradients_and_theirs(function, n, temperature):
     assert gradgradcheck(lambda t: function(t, temperature=temperature), x)
 
 
-@squashes
+@distributions
 @pytest.mark.parametrize(("n", "reach"), [(9, 1), (11, 2), (12, 16)])
-def test_gradients_of_every_squash_and_reach(n, squash, reach):
+def test_gradients_of_every_distribution_and_reach(n, distribution, reach):
     x = numbers(n).requires_grad_()
-    options: dict[str, Any] = {"temperature": 0.5, "squash": squash, "reach": reach}
+    options: dict[str, Any] = {"temperature": 0.5, "distribution": distribution, "reach": reach}
     assert gradcheck(lambda t: soft_sort(t, **options), x)
     assert gradcheck(lambda t: soft_rank(t, **options), x)
 
@@ -333,12 +333,12 @@ def test_no_key_of_a_wrong_order_is_without_gradient(n, scale, seed):
     assert (gradient != 0).all()
 
 
-@pytest.mark.parametrize("squash", ["student", "cauchy"])
+@pytest.mark.parametrize("distribution", ["student", "cauchy"])
 @pytest.mark.parametrize("distance", [1.0, 1e2, 1e4, 1e6, 1e8])
-def test_pairs_far_apart_in_the_wrong_order_are_drawn_together(squash, distance):
+def test_pairs_far_apart_in_the_wrong_order_are_drawn_together(distribution, distance):
     keys = torch.tensor([distance, 0.0], requires_grad=True)
     wanted = torch.tensor([0.0, 1.0])
-    loss = (soft_rank(keys, temperature=1.0, squash=squash) - wanted).square().sum()
+    loss = (soft_rank(keys, temperature=1.0, distribution=distribution) - wanted).square().sum()
     (gradient,) = torch.autograd.grad(loss, keys)
     assert gradient[0] > 0 > gradient[1]
 

@@ -14,7 +14,7 @@ from tests.helpers import DTYPES, prefixes, seeded, seeds
 from torch import Tensor
 from torch.func import grad, jacrev, vmap
 
-from sparsewire.ops import (
+from sparsewire.sorting import (
     soft_median,
     soft_permutation,
     soft_quantile,
@@ -408,9 +408,9 @@ X = torch.zeros(2, 4)
             "temperature must have a floating-point dtype",
         ),
         (
-            lambda: soft_sort(X, squash="gauss"),  # pyright: ignore
+            lambda: soft_sort(X, distribution="gauss"),  # pyright: ignore
             ValueError,
-            "squash must be one of 'student', 'logistic', 'cauchy'; got 'gauss'",
+            "distribution must be one of 'student', 'logistic', 'cauchy'; got 'gauss'",
         ),
     ],
 )

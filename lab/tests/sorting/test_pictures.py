@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from PIL import Image
 from scipy import stats
 
-from sparsewire.sorting.quicksort import QuickSort
+from sparsewire.sorting import QuickSort
 from sparsewire_lab.sorting.keys import draw_keys, keys_figure, three_frames
 from sparsewire_lab.sorting.keys_file import Keys, misplaced, read_keys, sort_of, spearman
 from sparsewire_lab.sorting.steps import draw_steps, steps_figure

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lab.tests.sorting.sorts import build, of_every_method, use_shapes
 
-from sparsewire.sorting.quicksort import QuickSort
+from sparsewire.sorting import QuickSort
 from sparsewire_lab.cli.main import main
 from sparsewire_lab.data.numbers import pictures
 from sparsewire_lab.sorting import trial as sorting_trial

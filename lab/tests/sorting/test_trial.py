@@ -20,8 +20,7 @@ from lab.tests.sorting.sorts import (
 from tests.helpers import seeded
 from torch import Tensor, nn
 
-from sparsewire.sorting.order_loss import order_loss
-from sparsewire.sorting.quicksort import QuickSort
+from sparsewire.sorting import QuickSort, order_loss
 from sparsewire_lab.data import Digits
 from sparsewire_lab.data.augment import jitter
 from sparsewire_lab.data.numbers import Numbers, draw_numbers, pictures

@@ -1,4 +1,4 @@
-"""The pipeline as pure functions: bound, sample, mark repeats, spread, contract; and soft sorting.
+"""The pipeline as pure functions: bound, sample, mark repeats, spread, contract.
 
 Axis letters, the same everywhere:
 
@@ -24,59 +24,23 @@ from sparsewire.ops.spread import (
     spread_compiled,
     spread_reference,
 )
-from sparsewire.sorting.halves import (
-    enumerated_half,
-    exact_half,
-    half,
-    half_rows,
-    log_odds,
-    log_symmetric,
-    sampled_half,
-)
-from sparsewire.sorting.order_loss import order_loss
-from sparsewire.sorting.soft_sort import (
-    SoftTopK,
-    soft_median,
-    soft_permutation,
-    soft_quantile,
-    soft_rank,
-    soft_sort,
-    soft_topk,
-    sort_by,
-)
 
 __all__ = [
-    "SoftTopK",
     "bound_means",
     "bound_variances",
     "contract",
     "contract_flat",
     "contract_reference",
     "engine",
-    "enumerated_half",
     "everywhere",
-    "exact_half",
     "flat_index",
     "fractions",
-    "half",
-    "half_rows",
     "local",
-    "log_odds",
-    "log_symmetric",
     "mark_repeats",
     "nearest",
-    "order_loss",
     "proportions",
     "rounded",
     "sample",
-    "sampled_half",
-    "soft_median",
-    "soft_permutation",
-    "soft_quantile",
-    "soft_rank",
-    "soft_sort",
-    "soft_topk",
-    "sort_by",
     "spread",
     "spread_chunked",
     "spread_compiled",

@@ -1,1 +1,48 @@
-"""Sorting with a gradient: half-permutations, quicksort, the likelihood of an order, soft sorts."""
+"""Sorting with a gradient: soft sorts, the likelihood of an order, quicksort, half-permutations."""
+
+from sparsewire.sorting.halves import (
+    DISTRIBUTIONS,
+    Distribution,
+    enumerated_half,
+    exact_half,
+    half,
+    half_rows,
+    log_odds,
+    log_symmetric,
+    sampled_half,
+)
+from sparsewire.sorting.order_loss import order_loss
+from sparsewire.sorting.quicksort import QuickSort, Steps
+from sparsewire.sorting.soft_sort import (
+    SoftTopK,
+    soft_median,
+    soft_permutation,
+    soft_quantile,
+    soft_rank,
+    soft_sort,
+    soft_topk,
+    sort_by,
+)
+
+__all__ = [
+    "DISTRIBUTIONS",
+    "Distribution",
+    "QuickSort",
+    "SoftTopK",
+    "Steps",
+    "enumerated_half",
+    "exact_half",
+    "half",
+    "half_rows",
+    "log_odds",
+    "log_symmetric",
+    "order_loss",
+    "sampled_half",
+    "soft_median",
+    "soft_permutation",
+    "soft_quantile",
+    "soft_rank",
+    "soft_sort",
+    "soft_topk",
+    "sort_by",
+]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from sparsewire.annotations import Float
 from sparsewire.checks import check_choice, check_count, check_floating, check_range
 from sparsewire.precision import without_autocast
-from sparsewire.sorting.halves import FAR, SQUASHES, Squash, half, log_odds, sampled_half
+from sparsewire.sorting.halves import DISTRIBUTIONS, FAR, Distribution, half, log_odds, sampled_half
 
 Method = Literal["exact", "sampled"]
 
@@ -41,7 +41,7 @@ class QuickSort(nn.Module):
             not given, as in the paper.
         temperature: Distance of a key from the median of its bucket that makes its side certain by
             a factor of e; the paper's C is its inverse, 10.
-        squash: As in `sparsewire.sorting.halves.log_odds`; the paper's is `"logistic"`.
+        distribution: As in `sparsewire.sorting.halves.log_odds`; the paper's is `"logistic"`.
 
     Examples:
         >>> sort = QuickSort()
@@ -56,13 +56,13 @@ class QuickSort(nn.Module):
         *,
         samples: int | None = None,
         temperature: float = 0.1,
-        squash: Squash = "logistic",
+        distribution: Distribution = "logistic",
     ) -> None:
         super().__init__()
         self.method: Method = check_choice("method", method, ("exact", "sampled"))
         self.samples = None if samples is None else check_count("samples", samples)
         self.temperature = check_range("temperature", temperature, 1e-30, 1e30)
-        self.squash: Squash = check_choice("squash", squash, SQUASHES)
+        self.distribution: Distribution = check_choice("distribution", distribution, DISTRIBUTIONS)
 
     def forward(
         self,
@@ -161,7 +161,7 @@ class QuickSort(nn.Module):
             buckets = now.unflatten(-1, (-1, size))
             middle = buckets.sort(dim=-1).values[..., size // 2 - 1 : size // 2 + 1]
             distance = (buckets - middle.mean(-1, keepdim=True)) / self.temperature
-            odds = log_odds(distance, self.squash)
+            odds = log_odds(distance, self.distribution)
             matrix = self._half(odds, n, generator)
             found.append(matrix[..., :n, :n])
             now = (matrix @ now.unsqueeze(-1)).squeeze(-1)
@@ -192,4 +192,4 @@ class QuickSort(nn.Module):
 
     def extra_repr(self) -> str:
         """Show what matters most."""
-        return f"method={self.method}, temperature={self.temperature}, squash={self.squash}"
+        return f"method={self.method}, temperature={self.temperature}, distribution={self.distribution}"

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy
 from torch.optim.lr_scheduler import LambdaLR
 
-from sparsewire.sorting.order_loss import order_loss
-from sparsewire.sorting.quicksort import QuickSort
-from sparsewire_lab.data.augment import jitter
+from sparsewire.sorting import QuickSort, order_loss
+from sparsewire_lab.data.augment import augment, sample_changes
 from sparsewire_lab.data.numbers import draw_numbers, pictures, shelve
 from sparsewire_lab.figures.pictures import draw_order, draw_points
 from sparsewire_lab.sorting.networks import KeyNetwork, WideKeyNetwork
@@ -22,6 +21,7 @@ from sparsewire_lab.sorting.peers import (
     sinkhorn_sort,
     soft_sort_matrix,
 )
+from sparsewire_lab.train.distributed import whole_batch
 from sparsewire_lab.train.schedules import rise_and_fall
 from sparsewire_lab.train.trial import Share, Trial, generator
 
@@ -70,9 +70,15 @@ class SortingTrial(Trial):
         which, values = share(drawn.which), share(drawn.values)
         x = pictures(self.shelf, which)
         if self.args.jitter:
-            flat = jitter(x.flatten(0, 2).unsqueeze(1), self.args.jitter)
-            x = flat.view(x.shape)
-        keys = model(x).float()
+            changes = sample_changes(drawn.which.numel(), self.args.jitter, self.device)
+            changes = share(changes.view(*drawn.which.shape, -1)).flatten(0, 2)
+            x = augment(x.flatten(0, 2).unsqueeze(1), changes).view(x.shape)
+        with whole_batch(batch, share):
+            keys = model(x).float()
+            return self._loss(keys, x, values)
+
+    def _loss(self, keys: Tensor, x: Tensor, values: Tensor) -> Tensor:
+        """Compare how keys sort pictures, or themselves, with the right order."""
         if self.args.loss == "order":
             loss = order_loss(
                 keys,

@@ -26,8 +26,8 @@ from sparsewire.checks import cached, check_choice, check_count, check_floating
 from sparsewire.engines import kernels_run
 from sparsewire.precision import without_autocast
 
-Squash = Literal["student", "logistic", "cauchy"]
-SQUASHES: tuple[Squash, ...] = get_args(Squash)
+Distribution = Literal["student", "logistic", "cauchy"]
+DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
 
 # Distances from here on are as good as infinite.
 FAR = 1e18
@@ -36,7 +36,9 @@ _FEW = 20  # valid vectors, up to which they are enumerated
 _MANY, _TOO_MANY = 64, 1000
 
 
-def log_odds(distance: Float[Tensor, "*b"], squash: Squash = "student") -> Float[Tensor, "*b"]:
+def log_odds(
+    distance: Float[Tensor, "*b"], distribution: Distribution = "student"
+) -> Float[Tensor, "*b"]:
     """Return how much an element is drawn to the upper half, from how far above the pivot it is.
 
     The logarithm of F / (1 - F) for a distribution function F: `"logistic"`, the paper's, whose
@@ -49,13 +51,13 @@ def log_odds(distance: Float[Tensor, "*b"], squash: Squash = "student") -> Float
         tensor([0.1464, 0.5000, 0.8536])
     """
     check_floating("distance", distance)
-    check_choice("squash", squash, SQUASHES)
+    check_choice("distribution", distribution, DISTRIBUTIONS)
     wide = _wide(distance)
     certain = _certain(wide.dtype)
     t = wide.nan_to_num(nan=0.0, posinf=FAR, neginf=-FAR).clamp(-FAR, FAR)
-    if squash == "logistic":
+    if distribution == "logistic":
         odds = t.clamp(-certain, certain)
-    elif squash == "student":
+    elif distribution == "student":
         odds = 2 * torch.asinh(t)
     else:
         one = torch.ones_like(t)

@@ -16,7 +16,7 @@ All functions share these arguments:
   distance of neighbours for evenly spread keys: four times their mean absolute deviation from the
   median, over n. So it follows the scale of the input, and the number of elements. With 0
   everything is exactly as torch has it, and there is no gradient to the keys but that of a sort.
-- `squash`: how doubt falls with distance, see `sparsewire.sorting.halves.log_odds`. The default has
+- `distribution`: how doubt falls with distance, see `sparsewire.sorting.halves.log_odds`. The default has
   heavy tails: a pair has a gradient, in float32 up to some 10⁸ temperatures apart.
 - `reach`: how many elements on each side of a cut take part in it.
 - `hard`: return what torch would, with the gradient of the soft result.
@@ -32,7 +32,7 @@ from torch import Tensor
 
 from sparsewire.annotations import Float
 from sparsewire.checks import check_count, check_devices, check_floating, check_range
-from sparsewire.sorting.halves import Squash
+from sparsewire.sorting.halves import Distribution
 from sparsewire.sorting.soft_sort._soft_numbers import soft_numbers
 from sparsewire.sorting.soft_sort._soft_order import SoftOrder, finite_part
 from sparsewire.sorting.soft_sort._soft_things import soft_matrix, soft_things
@@ -53,7 +53,7 @@ def soft_sort(
     descending: bool = False,
     *,
     temperature: float | Tensor | None = None,
-    squash: Squash = "student",
+    distribution: Distribution = "student",
     reach: int = _REACH,
     hard: bool = False,
 ) -> Float[Tensor, "*b"]:
@@ -67,7 +67,7 @@ def soft_sort(
         tensor([1., 2., 3.])
     """
     moved = _last(x, dim)
-    how = (descending, temperature, squash, reach)
+    how = (descending, temperature, distribution, reach)
     if not hard and (soft := soft_numbers(moved, *how, ranks=False)) is not None:
         return _back(soft.to(x.dtype), x, dim)
     order = SoftOrder(moved, *how)
@@ -81,7 +81,7 @@ def soft_rank(
     descending: bool = False,
     *,
     temperature: float | Tensor | None = None,
-    squash: Squash = "student",
+    distribution: Distribution = "student",
     reach: int = _REACH,
     hard: bool = False,
 ) -> Float[Tensor, "*b"]:
@@ -92,7 +92,7 @@ def soft_rank(
         tensor([1.8273, 0.1828, 0.9899])
     """
     moved = _last(x, dim)
-    how = (descending, temperature, squash, reach)
+    how = (descending, temperature, distribution, reach)
     if not hard and (soft := soft_numbers(moved, *how, ranks=True)) is not None:
         return _back(soft.to(x.dtype), x, dim)
     order = SoftOrder(moved, *how)
@@ -108,7 +108,7 @@ def soft_permutation(
     descending: bool = False,
     *,
     temperature: float | Tensor | None = None,
-    squash: Squash = "student",
+    distribution: Distribution = "student",
     reach: int = _REACH,
     hard: bool = False,
 ) -> Float[Tensor, "*p"]:
@@ -122,7 +122,7 @@ def soft_permutation(
                 [0.8727, 0.1273]])
     """
     moved = _last(x, dim)
-    how = (descending, temperature, squash, reach)
+    how = (descending, temperature, distribution, reach)
     if not hard and (soft := soft_matrix(moved, *how)) is not None:
         return soft.to(x.dtype)
     order, n = SoftOrder(moved, *how), moved.shape[-1]
@@ -138,7 +138,7 @@ def sort_by(
     descending: bool = False,
     *,
     temperature: float | Tensor | None = None,
-    squash: Squash = "student",
+    distribution: Distribution = "student",
     reach: int = _REACH,
     hard: bool = False,
 ) -> Float[Tensor, "*x"]:
@@ -149,7 +149,7 @@ def sort_by(
         payload: What belongs to the keys, with any further dimensions.
         descending: See the module, as for the others.
         temperature: See the module.
-        squash: See the module.
+        distribution: See the module.
         reach: See the module.
         hard: See the module.
 
@@ -167,7 +167,7 @@ def sort_by(
             f"got {tuple(payload.shape)}"
         )
     flat = payload.flatten(keys.dim()) if payload.dim() > keys.dim() else payload.unsqueeze(-1)
-    how = (descending, temperature, squash, reach)
+    how = (descending, temperature, distribution, reach)
     if not hard and (soft := soft_things(keys, flat, *how)) is not None:
         return soft.to(payload.dtype).reshape(payload.shape)
     order = SoftOrder(keys, *how)
@@ -184,7 +184,7 @@ def soft_topk(
     largest: bool = True,
     *,
     temperature: float | Tensor | None = None,
-    squash: Squash = "student",
+    distribution: Distribution = "student",
     reach: int = _REACH,
     hard: bool = False,
 ) -> SoftTopK:
@@ -197,7 +197,12 @@ def soft_topk(
     n = x.shape[dim] if x.dim() else 1
     if not 0 <= check_count("k", k) <= n:
         raise ValueError(f"k must be 0 to {n}, the elements of the dimension; got {k}")
-    options = {"temperature": temperature, "squash": squash, "reach": reach, "hard": hard}
+    options = {
+        "temperature": temperature,
+        "distribution": distribution,
+        "reach": reach,
+        "hard": hard,
+    }
     values = soft_sort(x, dim, largest, **options)  # pyright: ignore[reportArgumentType]
     if not x.dim():
         return SoftTopK(values, x.new_zeros((), dtype=torch.int64))
@@ -212,7 +217,7 @@ def soft_quantile(
     keepdim: bool = False,
     *,
     temperature: float | Tensor | None = None,
-    squash: Squash = "student",
+    distribution: Distribution = "student",
     reach: int = _REACH,
     hard: bool = False,
 ) -> Float[Tensor, "*q"]:
@@ -224,7 +229,7 @@ def soft_quantile(
         dim: See the module, as for the others.
         keepdim: Whether `dim` stays, with one element.
         temperature: See the module.
-        squash: See the module.
+        distribution: See the module.
         reach: See the module.
         hard: See the module.
 
@@ -238,7 +243,12 @@ def soft_quantile(
     n = x.shape[dim] if x.dim() else 1
     if not n:
         raise ValueError("x must have an element in the dimension; got none")
-    options = {"temperature": temperature, "squash": squash, "reach": reach, "hard": hard}
+    options = {
+        "temperature": temperature,
+        "distribution": distribution,
+        "reach": reach,
+        "hard": hard,
+    }
     values = soft_sort(x, dim, **options)  # pyright: ignore[reportArgumentType]
     found = []
     for share in shares:
@@ -259,12 +269,17 @@ def soft_median(
     keepdim: bool = False,
     *,
     temperature: float | Tensor | None = None,
-    squash: Squash = "student",
+    distribution: Distribution = "student",
     reach: int = _REACH,
     hard: bool = False,
 ) -> Float[Tensor, "*q"]:
     """Return the median: of an even number of elements, the mean of the two in the middle."""
-    options = {"temperature": temperature, "squash": squash, "reach": reach, "hard": hard}
+    options = {
+        "temperature": temperature,
+        "distribution": distribution,
+        "reach": reach,
+        "hard": hard,
+    }
     return soft_quantile(x, 0.5, dim, keepdim, **options)  # pyright: ignore[reportArgumentType]
 
 

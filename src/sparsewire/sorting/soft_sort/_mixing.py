@@ -27,7 +27,7 @@ from torch import Tensor
 from sparsewire.annotations import Float
 from sparsewire.checks import cached
 from sparsewire.precision import without_autocast
-from sparsewire.sorting.halves import Squash, log_odds
+from sparsewire.sorting.halves import Distribution, log_odds
 
 # Elements as far from a cut are certain; the squares of smaller distances are in float32's range.
 _CERTAIN = 1e15
@@ -35,22 +35,22 @@ _CERTAIN = 1e15
 _OUTCOMES = ((0, 2, 1, 3), (1, 2, 0, 3), (0, 3, 1, 2), (1, 3, 0, 2), (2, 3, 0, 1))
 
 
-def against(distance: Float[Tensor, "*b"], squash: Squash) -> Float[Tensor, "*b"]:
+def against(distance: Float[Tensor, "*b"], distribution: Distribution) -> Float[Tensor, "*b"]:
     """Return the odds of an element for the side where it does not belong: exp(-log_odds)."""
     t = distance.clamp(max=_CERTAIN)
-    if squash == "student":
+    if distribution == "student":
         odds = (t + torch.addcmul(torch.ones_like(t), t, t).sqrt()).reciprocal().square()
     else:
-        odds = torch.exp(-log_odds(t, squash))
+        odds = torch.exp(-log_odds(t, distribution))
     return torch.where(distance < _CERTAIN, odds, 0.0)
 
 
-def against_slope(distance: Tensor, odds: Tensor, squash: Squash) -> Tensor:
+def against_slope(distance: Tensor, odds: Tensor, distribution: Distribution) -> Tensor:
     """Return the derivative of `against`, for odds that it returned."""
-    if squash == "student":
+    if distribution == "student":
         # 2 √(1 + t²) is √odds + 1 / √odds.
         return odds * odds.sqrt() / (1 + odds) * -4
-    if squash == "logistic":
+    if distribution == "logistic":
         return -odds
     t = distance.clamp(max=_CERTAIN)
     rest = torch.pi - torch.atan2(torch.ones_like(t), t)
@@ -61,11 +61,13 @@ class Mix(torch.autograd.Function):
     """`mix` with a gradient of its own, which asks autograd only for a second derivative."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gaps: Tensor, back: bool, squash: Squash) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, gaps: Tensor, back: bool, distribution: Distribution
+    ) -> Tensor:
         ctx.save_for_backward(x, gaps)
-        ctx.options, ctx.kept = (back, squash), Kept()
+        ctx.options, ctx.kept = (back, distribution), Kept()
         with without_autocast(x):
-            return mix(x, gaps, back, squash, ctx.kept)
+            return mix(x, gaps, back, distribution, ctx.kept)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -95,7 +97,7 @@ def mix(
     x: Float[Tensor, "b n"],
     gaps: Float[Tensor, "b g"],
     back: bool,
-    squash: Squash,
+    distribution: Distribution,
     found: Kept | None = None,
 ) -> Float[Tensor, "b n"]:
     """Mix sorted numbers by all cuts, or by their transposes in the other order.
@@ -104,11 +106,11 @@ def mix(
         x: The numbers; as many as a power of two.
         gaps: Distances of neighbours in order, over the temperature.
         back: Whether by the transposes.
-        squash: As in `log_odds`.
+        distribution: As in `log_odds`.
         found: Takes what a gradient needs.
     """
     found = Kept() if found is None else found
-    weigh(gaps, squash, found)
+    weigh(gaps, distribution, found)
     taken = []
     if back:
         x, found.apart = _swap(x, found.swaps)
@@ -125,7 +127,7 @@ def mix(
 
 
 def _gradient(
-    grad: Tensor, gaps: Tensor, found: Kept, wanted: bool, back: bool, squash: Squash
+    grad: Tensor, gaps: Tensor, found: Kept, wanted: bool, back: bool, distribution: Distribution
 ) -> tuple[Tensor | None, Tensor]:
     """From the gradient of what is mixed to those of values, if it is wanted, and gaps."""
     grad, difference = (grad.clone(), grad) if back else _swap(grad, found.swaps)
@@ -141,12 +143,12 @@ def _gradient(
     # To go back is to apply the transpose: what came in and the wish change roles.
     places, elements = (found.windows, wishes) if back else (wishes, found.windows)
     slopes = places.unsqueeze(1) * elements if wishes.numel() else found.matrices
-    to_gaps = gaps_gradient(gaps, slopes, -difference * found.apart, found, squash)
+    to_gaps = gaps_gradient(gaps, slopes, -difference * found.apart, found, distribution)
     return grad if wanted else None, to_gaps
 
 
 def gaps_gradient(
-    gaps: Tensor, slopes: Tensor, to_swaps: Tensor, found: Kept, squash: Squash
+    gaps: Tensor, slopes: Tensor, to_swaps: Tensor, found: Kept, distribution: Distribution
 ) -> Tensor:
     """From the gradients of what pairs and cuts are mixed by to that of the gaps."""
     moves, _, index = _constants(gaps)
@@ -165,7 +167,7 @@ def gaps_gradient(
         ],
         dim=-1,
     )
-    found_slopes = to_odds * against_slope(found.distances, found.odds, squash)
+    found_slopes = to_odds * against_slope(found.distances, found.odds, distribution)
     before, inner, behind, pair = _split(found_slopes)
     parts = torch.cat([before, (before + inner + behind) / 2, behind, pair / 2], dim=-1)
     return torch.zeros_like(gaps).index_add_(-1, index, parts)
@@ -177,24 +179,26 @@ def differentiable_gradient(
     gaps: Tensor,
     grad: Tensor,
     back: bool,
-    squash: Squash,
+    distribution: Distribution,
 ) -> tuple[Tensor | None, ...]:
     """The gradient of `mix`, or of what has its arguments, by autograd."""
     # Gaps may hang on the values themselves: views tell one way from the other.
     x, gaps = inputs = [t.view_as(t) for t in (x, gaps)]
     wanted = [t for t in inputs if t.requires_grad]
     options = {"create_graph": True, "materialize_grads": True}
-    found = iter(torch.autograd.grad(function(x, gaps, back, squash), wanted, grad, **options))
+    found = iter(
+        torch.autograd.grad(function(x, gaps, back, distribution), wanted, grad, **options)
+    )
     return tuple(next(found) if t.requires_grad else None for t in inputs)
 
 
-def weigh(gaps: Tensor, squash: Squash, found: Kept) -> None:
+def weigh(gaps: Tensor, distribution: Distribution, found: Kept) -> None:
     """Compute what pairs and cuts are mixed by."""
     moves, still, index = _constants(gaps)
     before, inner, behind, pair = _split(gaps.index_select(-1, index))
     half = inner / 2
     found.distances = torch.cat([before + half, half, behind + half, pair / 2], dim=-1)
-    found.odds = against(found.distances, squash)
+    found.odds = against(found.distances, distribution)
     near, middle, far, pair = _split(found.odds)
     square = pair * pair
     found.swaps = square / (1 + square)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparsewire.annotations import Float
 from sparsewire.precision import without_autocast
-from sparsewire.sorting.halves import Squash
+from sparsewire.sorting.halves import Distribution
 from sparsewire.sorting.soft_sort._mixing import (
     Kept,
     Level,
@@ -26,11 +26,13 @@ class MixThings(torch.autograd.Function):
     """`mix_things` with a gradient of its own, which asks autograd only for a second derivative."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gaps: Tensor, back: bool, squash: Squash) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, gaps: Tensor, back: bool, distribution: Distribution
+    ) -> Tensor:
         ctx.save_for_backward(x, gaps)
-        ctx.options, ctx.kept = (back, squash), Kept()
+        ctx.options, ctx.kept = (back, distribution), Kept()
         with without_autocast(x):
-            return mix_things(x, gaps, back, squash, ctx.kept)
+            return mix_things(x, gaps, back, distribution, ctx.kept)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -47,7 +49,7 @@ def mix_things(
     x: Float[Tensor, "b n f"],
     gaps: Float[Tensor, "b g"],
     back: bool,
-    squash: Squash,
+    distribution: Distribution,
     found: Kept | None = None,
 ) -> Float[Tensor, "b n f"]:
     """Mix things in order by all cuts, or by their transposes in the other order.
@@ -56,11 +58,11 @@ def mix_things(
         x: The things; as many as a power of two.
         gaps: Distances of neighbours in order, over the temperature.
         back: Whether by the transposes.
-        squash: As in `log_odds`.
+        distribution: As in `log_odds`.
         found: Takes what a gradient needs.
     """
     found = Kept() if found is None else found
-    weigh(gaps, squash, found)
+    weigh(gaps, distribution, found)
     matrices = found.matrices.permute(2, 3, 0, 1)
     taken = []
     if back:
@@ -78,7 +80,7 @@ def mix_things(
 
 
 def _gradient(
-    grad: Tensor, gaps: Tensor, found: Kept, back: bool, squash: Squash
+    grad: Tensor, gaps: Tensor, found: Kept, back: bool, distribution: Distribution
 ) -> tuple[Tensor, Tensor]:
     """From the gradient of what is mixed to those of things and gaps."""
     matrices = found.matrices.permute(2, 3, 0, 1)
@@ -96,7 +98,7 @@ def _gradient(
         places, elements = (found.windows, wishes) if back else (wishes, found.windows)
         slopes = (places @ elements.mT).permute(2, 3, 0, 1)
     to_swaps = -(difference * found.apart).sum(-1)
-    return grad, gaps_gradient(gaps, slopes, to_swaps, found, squash)
+    return grad, gaps_gradient(gaps, slopes, to_swaps, found, distribution)
 
 
 def _four(x: Tensor, level: Level) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sparsewire.engines import kernels_run
 from sparsewire.sorting._rows import eager
-from sparsewire.sorting.halves import Squash
+from sparsewire.sorting.halves import Distribution
 
 
 def are_short(keys: Tensor, temperature: float | Tensor | None) -> bool:
@@ -33,17 +33,17 @@ class ShortSort(torch.autograd.Function):
     def forward(
         ctx: Any,
         keys: Tensor,
-        squash: Squash,
+        distribution: Distribution,
         temperature: float | None,
         descending: bool,
         ranks: bool,
     ) -> Tensor:
-        from sparsewire.sorting.soft_sort._triton.mixing_library import SQUASHES
+        from sparsewire.sorting.soft_sort._triton.mixing_library import NUMBERS
         from sparsewire.sorting.soft_sort._triton.short_sorts import forward
 
         ctx.save_for_backward(keys)
-        ctx.number, ctx.options = SQUASHES[squash], (temperature, descending, ranks)
-        ctx.squash = squash
+        ctx.number, ctx.options = NUMBERS[distribution], (temperature, descending, ranks)
+        ctx.distribution = distribution
         rows = keys.reshape(-1, keys.shape[-1])
         return forward(rows, ctx.number, *ctx.options).view(keys.shape)
 
@@ -53,7 +53,7 @@ class ShortSort(torch.autograd.Function):
 
         (grad,), (keys,) = grads, ctx.saved_tensors
         if torch.is_grad_enabled() or not eager(grad):
-            found = soft_again(keys, grad, ctx.squash, *ctx.options)
+            found = soft_again(keys, grad, ctx.distribution, *ctx.options)
         else:
             rows, wishes = (t.reshape(-1, keys.shape[-1]) for t in (keys, grad))
             found = backward(wishes, rows, ctx.number, *ctx.options).view(keys.shape)
@@ -95,7 +95,7 @@ class ShortOrder(torch.autograd.Function):
 def soft_again(
     keys: Tensor,
     grad: Tensor,
-    squash: Squash,
+    distribution: Distribution,
     temperature: float | None,
     descending: bool,
     ranks: bool,
@@ -105,7 +105,7 @@ def soft_again(
 
     with torch.enable_grad():
         keys = keys.view_as(keys)
-        order = SoftOrder(keys, descending, temperature, squash, reach=2)
+        order = SoftOrder(keys, descending, temperature, distribution, reach=2)
         soft = order.ranks() if ranks else order.soft()
         (found,) = torch.autograd.grad(soft, keys, grad, create_graph=True)
     return found

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sparsewire.sorting._rows import eager_on_cpu
-from sparsewire.sorting.halves import Squash
+from sparsewire.sorting.halves import Distribution
 from sparsewire.sorting.soft_sort._mixing_numpy import mix, to_gaps, to_shares
 from sparsewire.sorting.soft_sort._order_numpy import (
     AT_ONCE,
@@ -29,27 +29,27 @@ from sparsewire.sorting.soft_sort._order_numpy import (
 )
 from sparsewire.sorting.soft_sort._short_rows import ShortSort, are_short, soft_again
 
-_SQUASHES: tuple[Squash, ...] = ("student", "logistic")
+_DISTRIBUTIONS: tuple[Distribution, ...] = ("student", "logistic")
 
 
 def soft_numbers(
     keys: Tensor,
     descending: bool,
     temperature: float | Tensor | None,
-    squash: Squash,
+    distribution: Distribution,
     reach: int,
     *,
     ranks: bool,
 ) -> Tensor | None:
     """Return the keys in soft order, or their soft ranks; None if no engine here is for them."""
-    if not is_default(reach) or squash not in _SQUASHES or not is_plain(temperature):
+    if not is_default(reach) or distribution not in _DISTRIBUTIONS or not is_plain(temperature):
         return None
     if not keys.dim() or keys.dtype == torch.float64:
         return None
     wide = keys.float()
     if are_short(wide, temperature):
-        return ShortSort.apply(wide, squash, temperature, descending, ranks)  # pyright: ignore
-    if squash == "student" and are_for_numpy(wide, wide.numel()):
+        return ShortSort.apply(wide, distribution, temperature, descending, ranks)  # pyright: ignore
+    if distribution == "student" and are_for_numpy(wide, wide.numel()):
         return _SoftNumbers.apply(wide, temperature, descending, ranks)  # pyright: ignore
     return None
 

@@ -18,7 +18,7 @@ from sparsewire.checks import check_choice, check_count, check_floating, check_r
 from sparsewire.engines import chosen, kernels_run
 from sparsewire.precision import without_autocast
 from sparsewire.sorting._rows import eager_on_cpu, sort_rows
-from sparsewire.sorting.halves import FAR, SQUASHES, Squash, half, log_odds
+from sparsewire.sorting.halves import DISTRIBUTIONS, FAR, Distribution, half, log_odds
 from sparsewire.sorting.soft_sort._mixing import Mix
 from sparsewire.sorting.soft_sort._mixing_things import MixThings
 from sparsewire.sorting.soft_sort._short_rows import ShortOrder, are_short
@@ -44,7 +44,7 @@ class SoftOrder:
         keys: The last dimension is sorted.
         descending: Whether the largest come first.
         temperature: As in `sparsewire.sorting.soft_sort`.
-        squash: The same.
+        distribution: The same.
         reach: The same.
     """
 
@@ -53,11 +53,11 @@ class SoftOrder:
         keys: Tensor,
         descending: bool,
         temperature: float | Tensor | None,
-        squash: Squash,
+        distribution: Distribution,
         reach: int,
     ) -> None:
         self.reach = check_count("reach", reach, least=1)
-        self.squash: Squash = check_choice("squash", squash, SQUASHES)
+        self.distribution: Distribution = check_choice("distribution", distribution, DISTRIBUTIONS)
         if isinstance(temperature, Tensor):
             check_floating("temperature", temperature)
         elif temperature is not None:
@@ -133,10 +133,10 @@ class SoftOrder:
         if self.reach == 2 and self.finite and values.numel():
             rows = values.reshape(-1, *values.shape[-2:])
             gaps = self.gaps.to(values.dtype).reshape(-1, self.full - 1)
-            mixed: Tensor = MixThings.apply(rows, gaps, back, self.squash)  # pyright: ignore
+            mixed: Tensor = MixThings.apply(rows, gaps, back, self.distribution)  # pyright: ignore
             return mixed.view(values.shape).narrow(-2, 0, n)
         with without_autocast(values):
-            levels = _cuts(self.gaps, self.squash, self.reach)
+            levels = _cuts(self.gaps, self.distribution, self.reach)
             for cuts in reversed(levels) if back else levels:
                 values = _mix(values, cuts, back)
         return values.narrow(-2, 0, n)
@@ -160,12 +160,12 @@ class SoftOrder:
         n = values.shape[-1]
         values = F.pad(values, (0, self.full - n)) if self.full > n else values
         rows, gaps = values.reshape(-1, self.full), self.gaps.reshape(-1, self.full - 1)
-        mixed: Tensor = Mix.apply(rows, gaps, back, self.squash)  # pyright: ignore
+        mixed: Tensor = Mix.apply(rows, gaps, back, self.distribution)  # pyright: ignore
         mixed = mixed.view(values.shape)
         return mixed[..., :n] if self.full > n else mixed
 
     def _has_kernel(self, values: Tensor) -> bool:
-        if self.reach != 2 or self.squash == "cauchy" or not values.numel():
+        if self.reach != 2 or self.distribution == "cauchy" or not values.numel():
             return False
         if values.dtype != torch.float32 or self.gaps.dtype != torch.float32:
             return False
@@ -173,12 +173,11 @@ class SoftOrder:
         return kernels_run(values.device) and not transformed
 
     def _by_kernel(self, values: Tensor, back: bool) -> Tensor:
-        from sparsewire.sorting.soft_sort._triton.mixing_library import SQUASHES as NUMBERS
-        from sparsewire.sorting.soft_sort._triton.mixing_library import mix_sorted
+        from sparsewire.sorting.soft_sort._triton.mixing_library import NUMBERS, mix_sorted
 
         n, features = values.shape[-2:]
         gaps = self.gaps.reshape(-1, self.full - 1)
-        mixed = mix_sorted(values.reshape(-1, n, features), gaps, back, NUMBERS[self.squash])
+        mixed = mix_sorted(values.reshape(-1, n, features), gaps, back, NUMBERS[self.distribution])
         return mixed.view(values.shape)
 
 
@@ -210,7 +209,7 @@ def gaps_between(
     return F.pad(torch.cat([gaps, far], dim=-1), (0, missing - 1))
 
 
-def _cuts(gaps: Tensor, squash: Squash, reach: int) -> list[_Cuts]:
+def _cuts(gaps: Tensor, distribution: Distribution, reach: int) -> list[_Cuts]:
     """Return all levels for the gaps of sorted keys, that of the largest buckets first.
 
     A level of buckets up to twice the reach mixes whole buckets; in larger ones all cuts are alike,
@@ -220,12 +219,12 @@ def _cuts(gaps: Tensor, squash: Squash, reach: int) -> list[_Cuts]:
     levels = []
     size = 2
     while size <= min(full, 2 * reach):
-        matrix = _matrix(_windows(gaps, 0, size, size), squash)
+        matrix = _matrix(_windows(gaps, 0, size, size), distribution)
         levels.append(_Cuts(size, size, matrix))
         size *= 2
     if size <= full:
         apart, width = size // 2, 2 * reach
-        matrix = _matrix(_windows(gaps, apart - reach, width, apart), squash)
+        matrix = _matrix(_windows(gaps, apart - reach, width, apart), distribution)
         if width == apart:
             levels.append(_Cuts(apart, width, matrix, outside=reach))
             return levels[::-1]
@@ -245,13 +244,13 @@ def _windows(gaps: Tensor, start: int, width: int, apart: int) -> Tensor:
     return torch.stack(columns, dim=-1)
 
 
-def _matrix(gaps: Tensor, squash: Squash) -> Tensor:
+def _matrix(gaps: Tensor, distribution: Distribution) -> Tensor:
     """The half-permutations of windows of sorted keys around their middle, from their gaps."""
     middle = gaps.shape[-1] // 2
     pivot = gaps[..., middle : middle + 1] / 2  # from the middle of this gap
     above = torch.cat([pivot, gaps[..., middle + 1 :]], dim=-1).cumsum(-1)
     below = torch.cat([gaps[..., :middle], pivot], dim=-1).flip(-1).cumsum(-1).flip(-1)
-    return half(log_odds(torch.cat([-below, above], dim=-1), squash), middle + 1)
+    return half(log_odds(torch.cat([-below, above], dim=-1), distribution), middle + 1)
 
 
 def _temperature(inorder: Tensor, temperature: float | Tensor | None, finite: bool) -> Tensor:

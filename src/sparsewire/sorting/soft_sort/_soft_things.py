@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sparsewire.sorting._rows import eager_on_cpu
-from sparsewire.sorting.halves import Squash
+from sparsewire.sorting.halves import Distribution
 from sparsewire.sorting.soft_sort._mixing_numpy import Weights, mix, to_gaps, to_shares
 from sparsewire.sorting.soft_sort._order_numpy import (
     AT_ONCE,
@@ -35,11 +35,11 @@ def soft_things(
     things: Tensor,
     descending: bool,
     temperature: float | Tensor | None,
-    squash: Squash,
+    distribution: Distribution,
     reach: int,
 ) -> Tensor | None:
     """Return things (*b, n, f) in the soft order of their keys (*b, n); None if not from here."""
-    if not is_default(reach) or squash != "student" or not is_plain(temperature):
+    if not is_default(reach) or distribution != "student" or not is_plain(temperature):
         return None
     if not eager_on_cpu(things) or not 0 < things.shape[-1] <= _MOST:
         return None
@@ -55,7 +55,7 @@ def soft_matrix(
     keys: Tensor,
     descending: bool,
     temperature: float | Tensor | None,
-    squash: Squash,
+    distribution: Distribution,
     reach: int,
 ) -> Tensor | None:
     """Return the matrix that sorts the keys (*b, n) softly, (*b, n, n); None if not from here."""
@@ -63,7 +63,7 @@ def soft_matrix(
     if n > _MOST or keys.device.type != "cpu":
         return None
     each = torch.eye(n, dtype=keys.dtype).expand(*keys.shape, n)
-    return soft_things(keys, each, descending, temperature, squash, reach)
+    return soft_things(keys, each, descending, temperature, distribution, reach)
 
 
 class _SoftThings(torch.autograd.Function):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sparsewire.kernels import again, last_pass, operator
-from sparsewire.sorting.kernels._triton import kernels
+from sparsewire.sorting.halves._triton import kernels
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -11,12 +11,12 @@ _CERTAIN = tl.constexpr(110.0)  # a distance whose exponential is nothing beside
 
 
 @triton.jit
-def against(distance, SQUASH: tl.constexpr):
+def against(distance, LAW: tl.constexpr):
     """The odds for the side where an element does not belong, and their slope.
 
     An infinite distance has neither.
     """
-    if SQUASH == 0:
+    if LAW == 0:
         root = tl.sqrt(1 + distance * distance)
         odds = 1 / (distance + root)
         odds = odds * odds

@@ -38,7 +38,7 @@ _SUMMED = 32  # most where sums over features are made: as many as the threads t
 _PROGRAMS = 1056  # to be busy; features are shared among more where there are fewer
 
 
-def mix(values: Tensor, gaps: Tensor, back: bool, squash: int) -> Tensor:
+def mix(values: Tensor, gaps: Tensor, back: bool, distribution: int) -> Tensor:
     """Mix values by all cuts, or by their transposes in the other order.
 
     Args:
@@ -46,7 +46,7 @@ def mix(values: Tensor, gaps: Tensor, back: bool, squash: int) -> Tensor:
         gaps: (b, g) float32, distances of neighbours over the temperature; g + 1 is n, filled up to
             a power of two.
         back: Whether by the transposes.
-        squash: `STUDENT` or `LOGISTIC`.
+        distribution: `STUDENT` or `LOGISTIC`.
     """
     out = torch.empty_like(values, memory_format=torch.contiguous_format)
     batch, n, features = values.shape
@@ -54,13 +54,13 @@ def mix(values: Tensor, gaps: Tensor, back: bool, squash: int) -> Tensor:
     blocks, tile = _tile(fours, features, _FEATURES)
     _mix[(batch * blocks, triton.cdiv(features, tile["WIDE"]))](
         values.contiguous(), gaps.contiguous(), out, n, features, gaps.shape[1], blocks,
-        BACK=back, SQUASH=squash, **tile,
+        BACK=back, LAW=distribution, **tile,
     )  # fmt: skip
     return out
 
 
 def mix_backward(
-    grad: Tensor, values: Tensor, gaps: Tensor, back: bool, squash: int, wanted: bool = True
+    grad: Tensor, values: Tensor, gaps: Tensor, back: bool, distribution: int, wanted: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of values, which is nothing unless it is wanted, and of gaps."""
     batch, n, features = values.shape
@@ -76,12 +76,12 @@ def mix_backward(
     gaps = gaps.contiguous()
     _weigh[(batch * blocks, shares)](
         elements.contiguous(), places.contiguous(), gaps, found, batch, n, features, gaps.shape[1],
-        blocks, cuts, tiles, SQUASH=squash, **tile,
+        blocks, cuts, tiles, LAW=distribution, **tile,
     )  # fmt: skip
     _gather[(batch, triton.cdiv(gaps.shape[1], _TILE))](
         found, to_gaps, batch, gaps.shape[1], cuts, shares, GAPS=_TILE
     )
-    to_values = mix(grad, gaps, not back, squash) if wanted else values.new_empty(0)
+    to_values = mix(grad, gaps, not back, distribution) if wanted else values.new_empty(0)
     return to_values, to_gaps
 
 
@@ -98,23 +98,23 @@ def _tile(fours: int, features: int, most: int) -> tuple[int, dict[str, int]]:
 
 
 @triton.jit
-def _cut_odds(gaps, k, n, SQUASH: tl.constexpr):
+def _cut_odds(gaps, k, n, LAW: tl.constexpr):
     """Of some cuts: the odds of the first, of the two in the middle and of the last, and slopes.
 
     A cut that is not there, or behind the last element, has none: it moves nothing.
     """
     live = (k >= 0) & (2 * k + 2 < n)
     half = tl.load(gaps + 2 * k + 1, mask=live, other=_INFINITY) / 2
-    first, first_slope = against(tl.load(gaps + 2 * k, mask=live, other=_INFINITY) + half, SQUASH)
-    middle, middle_slope = against(half, SQUASH)
-    last, last_slope = against(tl.load(gaps + 2 * k + 2, mask=live, other=_INFINITY) + half, SQUASH)
+    first, first_slope = against(tl.load(gaps + 2 * k, mask=live, other=_INFINITY) + half, LAW)
+    middle, middle_slope = against(half, LAW)
+    last, last_slope = against(tl.load(gaps + 2 * k + 2, mask=live, other=_INFINITY) + half, LAW)
     return first, middle, last, first_slope, middle_slope, last_slope
 
 
 @triton.jit
-def _cut(gaps, k, n, SQUASH: tl.constexpr):
+def _cut(gaps, k, n, LAW: tl.constexpr):
     """What the four values around cuts are mixed by, whatever the feature."""
-    odds = _cut_odds(gaps, k, n, SQUASH)
+    odds = _cut_odds(gaps, k, n, LAW)
     one, two, three, four, five, six, seven = cut_sums(odds[0], odds[1], odds[2])
     return (
         one[:, None], two[:, None], three[:, None], four[:, None],
@@ -123,16 +123,16 @@ def _cut(gaps, k, n, SQUASH: tl.constexpr):
 
 
 @triton.jit
-def _pair_odds(gaps, j, n, SQUASH: tl.constexpr):
+def _pair_odds(gaps, j, n, LAW: tl.constexpr):
     """The odds of both elements of a pair, and their slope; none for one that is not there."""
     live = (j >= 0) & (2 * j + 1 < n)
-    return against(tl.load(gaps + 2 * j, mask=live, other=_INFINITY) / 2, SQUASH)
+    return against(tl.load(gaps + 2 * j, mask=live, other=_INFINITY) / 2, LAW)
 
 
 @triton.jit
-def _pair(gaps, j, n, SQUASH: tl.constexpr):
+def _pair(gaps, j, n, LAW: tl.constexpr):
     """The chance that pairs change places, whatever the feature."""
-    odds, _ = _pair_odds(gaps, j, n, SQUASH)
+    odds, _ = _pair_odds(gaps, j, n, LAW)
     return pair_share(odds)[:, None]
 
 
@@ -151,7 +151,7 @@ def _store(x, value, row, feature, n, features):
 @triton.jit
 def _mix(
     values, gaps, out, n, features, count, blocks,
-    BACK: tl.constexpr, SQUASH: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
+    BACK: tl.constexpr, LAW: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     which = (tl.program_id(0) // blocks).to(tl.int64)
     block = tl.program_id(0) % blocks
@@ -170,25 +170,25 @@ def _mix(
     g = _load(x, row + 6, feature, n, features)
     h = _load(x, row + 7, feature, n, features)
     if BACK:
-        a, b = swap(a, b, _pair(gaps, 2 * q - 2, n, SQUASH))
-        c, d = swap(c, d, _pair(gaps, 2 * q - 1, n, SQUASH))
-        e, f = swap(e, f, _pair(gaps, 2 * q, n, SQUASH))
-        g, h = swap(g, h, _pair(gaps, 2 * q + 1, n, SQUASH))
-        one, two, three, four, five, six, seven = _cut(gaps, 2 * q - 2, n, SQUASH)
+        a, b = swap(a, b, _pair(gaps, 2 * q - 2, n, LAW))
+        c, d = swap(c, d, _pair(gaps, 2 * q - 1, n, LAW))
+        e, f = swap(e, f, _pair(gaps, 2 * q, n, LAW))
+        g, h = swap(g, h, _pair(gaps, 2 * q + 1, n, LAW))
+        one, two, three, four, five, six, seven = _cut(gaps, 2 * q - 2, n, LAW)
         _, _, c, d = back(a, b, c, d, one, two, three, four, five, six, seven)
-        one, two, three, four, five, six, seven = _cut(gaps, 2 * q, n, SQUASH)
+        one, two, three, four, five, six, seven = _cut(gaps, 2 * q, n, LAW)
         e, f, _, _ = back(e, f, g, h, one, two, three, four, five, six, seven)
-        one, two, three, four, five, six, seven = _cut(gaps, 2 * q - 1, n, SQUASH)
+        one, two, three, four, five, six, seven = _cut(gaps, 2 * q - 1, n, LAW)
         c, d, e, f = back(c, d, e, f, one, two, three, four, five, six, seven)
     else:
-        one, two, three, four, five, six, seven = _cut(gaps, 2 * q - 1, n, SQUASH)
+        one, two, three, four, five, six, seven = _cut(gaps, 2 * q - 1, n, LAW)
         _, _, c, d = forth(a, b, c, d, one, two, three, four, five, six, seven)
-        one, two, three, four, five, six, seven = _cut(gaps, 2 * q + 1, n, SQUASH)
+        one, two, three, four, five, six, seven = _cut(gaps, 2 * q + 1, n, LAW)
         e, f, _, _ = forth(e, f, g, h, one, two, three, four, five, six, seven)
-        one, two, three, four, five, six, seven = _cut(gaps, 2 * q, n, SQUASH)
+        one, two, three, four, five, six, seven = _cut(gaps, 2 * q, n, LAW)
         c, d, e, f = forth(c, d, e, f, one, two, three, four, five, six, seven)
-        c, d = swap(c, d, _pair(gaps, 2 * q, n, SQUASH))
-        e, f = swap(e, f, _pair(gaps, 2 * q + 1, n, SQUASH))
+        c, d = swap(c, d, _pair(gaps, 2 * q, n, LAW))
+        e, f = swap(e, f, _pair(gaps, 2 * q + 1, n, LAW))
     _store(y, c, row + 2, feature, n, features)
     _store(y, d, row + 3, feature, n, features)
     _store(y, e, row + 4, feature, n, features)
@@ -206,9 +206,9 @@ def _slopes(a, b, c, d, to_a, to_b, to_c, to_d):
 
 
 @triton.jit
-def _store_cut(found, gaps, k, n, s0, s1, s2, s3, s4, s5, s6, SQUASH: tl.constexpr):
+def _store_cut(found, gaps, k, n, s0, s1, s2, s3, s4, s5, s6, LAW: tl.constexpr):
     """From the gradients of the sums of cuts to those of the three gaps of each."""
-    first, middle, last, to_first, to_middle, to_last = _cut_odds(gaps, k, n, SQUASH)
+    first, middle, last, to_first, to_middle, to_last = _cut_odds(gaps, k, n, LAW)
     one, two, three = odds_back(first, middle, last, s0, s1, s2, s3, s4, s5, s6)
     one, two, three = one * to_first, two * to_middle, three * to_last
     live = 2 * k + 2 < n
@@ -218,16 +218,16 @@ def _store_cut(found, gaps, k, n, s0, s1, s2, s3, s4, s5, s6, SQUASH: tl.constex
 
 
 @triton.jit
-def _store_pair(found, gaps, j, n, to_weight, SQUASH: tl.constexpr):
+def _store_pair(found, gaps, j, n, to_weight, LAW: tl.constexpr):
     """The same for pairs."""
-    odds, slope = _pair_odds(gaps, j, n, SQUASH)
+    odds, slope = _pair_odds(gaps, j, n, LAW)
     tl.store(found + j, to_weight * pair_slope(odds, slope), mask=2 * j + 1 < n)
 
 
 @triton.jit
 def _weigh(
     elements, places, gaps, found, batch, n, features, count, blocks, cuts, tiles,
-    SQUASH: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
+    LAW: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Of fours and of the larger cuts behind them: what each cut and pair would change."""
     which = (tl.program_id(0) // blocks).to(tl.int64)
@@ -236,12 +236,12 @@ def _weigh(
     gaps += which * count
     x, y = elements + which * n * features, places + which * n * features
     found += (tl.program_id(1) * batch + which) * (3 * cuts + (count + 1) // 2)
-    before0, before1, before2, before3, before4, before5, before6 = _cut(gaps, 2 * q - 1, n, SQUASH)
-    here0, here1, here2, here3, here4, here5, here6 = _cut(gaps, 2 * q, n, SQUASH)
-    behind0, behind1, behind2, behind3, behind4, behind5, behind6 = _cut(gaps, 2 * q + 1, n, SQUASH)
-    next0, next1, next2, next3, next4, next5, next6 = _cut(gaps, 2 * q + 2, n, SQUASH)
-    pair, other = _pair(gaps, 2 * q, n, SQUASH), _pair(gaps, 2 * q + 1, n, SQUASH)
-    third, fourth = _pair(gaps, 2 * q + 2, n, SQUASH), _pair(gaps, 2 * q + 3, n, SQUASH)
+    before0, before1, before2, before3, before4, before5, before6 = _cut(gaps, 2 * q - 1, n, LAW)
+    here0, here1, here2, here3, here4, here5, here6 = _cut(gaps, 2 * q, n, LAW)
+    behind0, behind1, behind2, behind3, behind4, behind5, behind6 = _cut(gaps, 2 * q + 1, n, LAW)
+    next0, next1, next2, next3, next4, next5, next6 = _cut(gaps, 2 * q + 2, n, LAW)
+    pair, other = _pair(gaps, 2 * q, n, LAW), _pair(gaps, 2 * q + 1, n, LAW)
+    third, fourth = _pair(gaps, 2 * q + 2, n, LAW), _pair(gaps, 2 * q + 3, n, LAW)
     zero = tl.zeros((ROWS,), dtype=tl.float32)
     s0, s1, s2, s3, s4, s5, s6 = zero, zero, zero, zero, zero, zero, zero
     t0, t1, t2, t3, t4, t5, t6 = zero, zero, zero, zero, zero, zero, zero
@@ -291,10 +291,10 @@ def _weigh(
         a, b, c, d = forth(a, b, c, d, here0, here1, here2, here3, here4, here5, here6)
         to_pair -= tl.sum((b - a) * pair_apart, 1)
         to_other -= tl.sum((d - c) * other_apart, 1)
-    _store_cut(found, gaps, 2 * q, n, s0, s1, s2, s3, s4, s5, s6, SQUASH)
-    _store_cut(found, gaps, 2 * q + 1, n, t0, t1, t2, t3, t4, t5, t6, SQUASH)
-    _store_pair(found + 3 * cuts, gaps, 2 * q, n, to_pair, SQUASH)
-    _store_pair(found + 3 * cuts, gaps, 2 * q + 1, n, to_other, SQUASH)
+    _store_cut(found, gaps, 2 * q, n, s0, s1, s2, s3, s4, s5, s6, LAW)
+    _store_cut(found, gaps, 2 * q + 1, n, t0, t1, t2, t3, t4, t5, t6, LAW)
+    _store_pair(found + 3 * cuts, gaps, 2 * q, n, to_pair, LAW)
+    _store_pair(found + 3 * cuts, gaps, 2 * q + 1, n, to_other, LAW)
 
 
 @triton.jit

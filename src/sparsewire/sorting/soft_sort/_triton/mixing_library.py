@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 from sparsewire.kernels import again, last_pass, operator
-from sparsewire.sorting.halves import Squash
+from sparsewire.sorting.halves import Distribution
 from sparsewire.sorting.soft_sort._mixing import mix
 from sparsewire.sorting.soft_sort._triton import mixing
 
-SQUASHES: dict[Squash, int] = {"student": mixing.STUDENT, "logistic": mixing.LOGISTIC}
+NUMBERS: dict[Distribution, int] = {"student": mixing.STUDENT, "logistic": mixing.LOGISTIC}
 
 
-def _mixed(values: Tensor, gaps: Tensor, back: bool, squash: int) -> Tensor:
+def _mixed(values: Tensor, gaps: Tensor, back: bool, distribution: int) -> Tensor:
     """The same in plain PyTorch."""
-    (name,) = [name for name, number in SQUASHES.items() if number == squash]
+    (name,) = [name for name, number in NUMBERS.items() if number == distribution]
     (_, n, features), full = values.shape, gaps.shape[-1] + 1
     rows = torch.nn.functional.pad(values.transpose(1, 2), (0, full - n)).flatten(0, 1)
     mixed = mix(rows, gaps.repeat_interleave(features, 0), back, name)
@@ -50,17 +50,17 @@ def _backward_gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, 
 
 
 mix_backward = operator(
-    "mix_sorted_backward(Tensor grad, Tensor values, Tensor gaps, bool back, SymInt squash) "
+    "mix_sorted_backward(Tensor grad, Tensor values, Tensor gaps, bool back, SymInt distribution) "
     "-> (Tensor, Tensor)",
     mixing.mix_backward,
-    lambda grad, values, gaps, back, squash: (values.new_empty(values.shape), gaps.clone()),
+    lambda grad, values, gaps, back, distribution: (values.new_empty(values.shape), gaps.clone()),
     _backward_gradient,
     _backward_setup,
 )
 mix_sorted = operator(
-    "mix_sorted(Tensor values, Tensor gaps, bool back, SymInt squash) -> Tensor",
+    "mix_sorted(Tensor values, Tensor gaps, bool back, SymInt distribution) -> Tensor",
     mixing.mix,
-    lambda values, gaps, back, squash: values.new_empty(values.shape),
+    lambda values, gaps, back, distribution: values.new_empty(values.shape),
     _gradient,
     _setup,
 )

@@ -28,13 +28,13 @@ from sparsewire.sorting.soft_sort._triton.short_rows import (
 
 
 def forward(
-    keys: Tensor, squash: int, temperature: float | None, descending: bool, ranks: bool
+    keys: Tensor, distribution: int, temperature: float | None, descending: bool, ranks: bool
 ) -> Tensor:
     """Return the keys in soft order, or their soft ranks.
 
     Args:
         keys: (b, n) float32, with n from 2 to `LONGEST`.
-        squash: As for `sparsewire.sorting.soft_sort._triton.mixing`.
+        distribution: As for `sparsewire.sorting.soft_sort._triton.mixing`.
         temperature: None for that of `sparsewire.sorting.soft_sort`.
         descending: Whether the largest come first.
         ranks: Whether ranks are wanted.
@@ -43,7 +43,7 @@ def forward(
     grid, heat, options = launch(keys, temperature)
     _soft[grid](
         keys.contiguous(), out, *keys.shape, heat,
-        DESCENDING=descending, RANKS=ranks, SQUASH=squash, **options,
+        DESCENDING=descending, RANKS=ranks, LAW=distribution, **options,
     )  # fmt: skip
     return out
 
@@ -51,7 +51,7 @@ def forward(
 def backward(
     grad: Tensor,
     keys: Tensor,
-    squash: int,
+    distribution: int,
     temperature: float | None,
     descending: bool,
     ranks: bool,
@@ -61,7 +61,7 @@ def backward(
     grid, heat, options = launch(keys, temperature)
     _soft_backward[grid](
         grad.contiguous(), keys.contiguous(), out, *keys.shape, heat,
-        DESCENDING=descending, RANKS=ranks, SQUASH=squash, **options,
+        DESCENDING=descending, RANKS=ranks, LAW=distribution, **options,
     )  # fmt: skip
     return out
 
@@ -75,23 +75,23 @@ def _quarter(x, inside):
 @triton.jit
 def _soft(
     keys, out, batch, n, temperature, DESCENDING: tl.constexpr, RANKS: tl.constexpr,
-    SQUASH: tl.constexpr, DEFAULT: tl.constexpr, ROWS: tl.constexpr, FOURS: tl.constexpr,
+    LAW: tl.constexpr, DEFAULT: tl.constexpr, ROWS: tl.constexpr, FOURS: tl.constexpr,
 ):  # fmt: skip
     q, k, row, place, here0, here1, here2, here3 = places_of(batch, n, ROWS, FOURS)
     p0, p1, p2, p3, y0, y1, y2, y3, g0, g1, g2, g3, _ = spaced(
         keys, q, k, batch, n, temperature, DESCENDING, DEFAULT, ROWS, FOURS
     )
     # Of fours, of the windows behind them, and of pairs.
-    first, _ = against(g0 + g1 / 2, SQUASH)
-    middle, _ = against(g1 / 2, SQUASH)
-    last, _ = against(g2 + g1 / 2, SQUASH)
+    first, _ = against(g0 + g1 / 2, LAW)
+    middle, _ = against(g1 / 2, LAW)
+    last, _ = against(g2 + g1 / 2, LAW)
     f0, f1, f2, f3, f4, f5, f6 = cut_sums(first, middle, last)
-    first, _ = against(g2 + g3 / 2, SQUASH)
-    middle, _ = against(g3 / 2, SQUASH)
-    last, _ = against(following(g0, q) + g3 / 2, SQUASH)
+    first, _ = against(g2 + g3 / 2, LAW)
+    middle, _ = against(g3 / 2, LAW)
+    last, _ = against(following(g0, q) + g3 / 2, LAW)
     w0, w1, w2, w3, w4, w5, w6 = cut_sums(first, middle, last)
-    low, _ = against(g0 / 2, SQUASH)
-    high, _ = against(g2 / 2, SQUASH)
+    low, _ = against(g0 / 2, LAW)
+    high, _ = against(g2 / 2, LAW)
     low, high = pair_share(low), pair_share(high)
     if RANKS:
         a, b = swap(place.to(tl.float32), place + 1.0, low)
@@ -128,22 +128,22 @@ def _soft(
 @triton.jit
 def _soft_backward(
     grad, keys, out, batch, n, temperature, DESCENDING: tl.constexpr, RANKS: tl.constexpr,
-    SQUASH: tl.constexpr, DEFAULT: tl.constexpr, ROWS: tl.constexpr, FOURS: tl.constexpr,
+    LAW: tl.constexpr, DEFAULT: tl.constexpr, ROWS: tl.constexpr, FOURS: tl.constexpr,
 ):  # fmt: skip
     q, k, row, place, here0, here1, here2, here3 = places_of(batch, n, ROWS, FOURS)
     p0, p1, p2, p3, y0, y1, y2, y3, g0, g1, g2, g3, heat = spaced(
         keys, q, k, batch, n, temperature, DESCENDING, DEFAULT, ROWS, FOURS
     )
-    first, first_slope = against(g0 + g1 / 2, SQUASH)
-    middle, middle_slope = against(g1 / 2, SQUASH)
-    last, last_slope = against(g2 + g1 / 2, SQUASH)
+    first, first_slope = against(g0 + g1 / 2, LAW)
+    middle, middle_slope = against(g1 / 2, LAW)
+    last, last_slope = against(g2 + g1 / 2, LAW)
     f0, f1, f2, f3, f4, f5, f6 = cut_sums(first, middle, last)
-    near, near_slope = against(g2 + g3 / 2, SQUASH)
-    inner, inner_slope = against(g3 / 2, SQUASH)
-    far, far_slope = against(following(g0, q) + g3 / 2, SQUASH)
+    near, near_slope = against(g2 + g3 / 2, LAW)
+    inner, inner_slope = against(g3 / 2, LAW)
+    far, far_slope = against(following(g0, q) + g3 / 2, LAW)
     w0, w1, w2, w3, w4, w5, w6 = cut_sums(near, inner, far)
-    low, low_slope = against(g0 / 2, SQUASH)
-    high, high_slope = against(g2 / 2, SQUASH)
+    low, low_slope = against(g0 / 2, LAW)
+    high, high_slope = against(g2 / 2, LAW)
     grad += row * n
     # Elements as they came, and what is wanted in places; or what came of places, and is wanted of
     # elements: the transpose.

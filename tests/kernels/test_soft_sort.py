@@ -41,12 +41,12 @@ def keys_of(n: int, batch: int = 3) -> Tensor:
 
 
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("squash", ["student", "logistic"])
+@pytest.mark.parametrize("distribution", ["student", "logistic"])
 @pytest.mark.parametrize("function", [sw.soft_sort, sw.soft_rank])
 def test_numbers_are_mixed_as_by_matrices(
-    function: Callable[..., Tensor], squash: str, n: int, device: str
+    function: Callable[..., Tensor], distribution: str, n: int, device: str
 ) -> None:
-    agree(lambda x: function(x, temperature=0.5, squash=squash), (keys_of(n),), device)
+    agree(lambda x: function(x, temperature=0.5, distribution=distribution), (keys_of(n),), device)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -129,7 +129,9 @@ def test_a_second_derivative_is_that_of_matrices(
 
 
 @pytest.mark.parametrize(
-    "options", [{"reach": 3}, {"squash": "cauchy"}, {"temperature": torch.tensor(0.5)}], ids=str
+    "options",
+    [{"reach": 3}, {"distribution": "cauchy"}, {"temperature": torch.tensor(0.5)}],
+    ids=str,
 )
 def test_what_has_no_kernel_of_its_own_is_right_too(options: dict[str, Any], device: str) -> None:
     there: dict[str, Any] = {
