@@ -7,27 +7,11 @@ from typing import Any, NamedTuple
 
 from sparsewire_lab.bench import record as bench_record
 from sparsewire_lab.train import records
-from sparsewire_lab.train.records import Record
+from sparsewire_lab.train.record_checks import EXPERIMENTS, has_errors
+from sparsewire_lab.train.records import Record, array_file
 
 Row = dict[str, Any]
 
-# What the sections read of a run's arguments; True where it must be a whole number.
-_ARGUMENTS: dict[str, dict[str, bool]] = {
-    "identity": {
-        **{"size": True, "steps": True},
-        **{"method": False, "target": False, "values": False, "lr": False},
-    },
-    "attention": {
-        **{"glimpses": True, "size": True, "canvas": True, "reduce": True},
-        **{"steps": True, "batch": True},
-        **{"model": False, "preset": False, "data": False, "split": False, "head": False},
-    },
-    "sorting": {
-        **{"size": True, "places": True, "steps": True, "batch": True},
-        **{"method": False, "loss": False, "preset": False, "data": False, "split": False},
-    },
-}
-EXPERIMENTS = tuple(_ARGUMENTS)
 _WORDS = ("key", "status", "command", "date", "commit", "device")
 _NUMBERS = ("seconds", "step_ms", "peak_memory")
 
@@ -63,9 +47,11 @@ def gather(places: Iterable[Path], bench: Path | None = None, strict: bool = Tru
     for place in places:
         here = 0
         for path in _files(place):
-            for record in records.read(path):
-                here += 1
-                if problem := problem_of(record):
+            valid, skipped = records.read_all(path)
+            notes += skipped
+            here += len(valid)
+            for record in valid:
+                if problem := _problem_of(record):
                     notes.append(f"{path}, run {record['key']}: {problem}")
                     continue
                 name = str(record["experiment"]), str(record["key"]), record["seed"]
@@ -78,45 +64,11 @@ def gather(places: Iterable[Path], bench: Path | None = None, strict: bool = Tru
     return Found(list(found.values()), rows, notes)
 
 
-def problem_of(record: Record) -> str | None:
-    """Return why a record cannot be shown, None if it can."""
-    wanted = _ARGUMENTS.get(str(record["experiment"]))
-    arguments, curve, final = (record[name] for name in ("arguments", "curve", "final"))
-    if wanted is None:
-        return f"experiment {str(record['experiment'])!r} is not known"
-    if not isinstance(record["seed"], int) or not isinstance(arguments, dict):
-        return "its seed must be a number and its arguments a table"
-    if not isinstance(final, dict | None) or not _numeric((final or {}).values()):
-        return "its final must be a table of numbers"
-    for name, whole in wanted.items():
-        if name not in arguments:
-            return f"it has no argument {name}"
-        if whole and type(arguments[name]) is not int:
-            return f"its argument {name} must be a whole number"
-    rate = arguments.get("lr", 0.0)
-    if rate is not None and not isinstance(rate, int | float):
-        return "its argument lr must be a number"
-    return _curve_problem(curve)
-
-
-def _curve_problem(curve: Any) -> str | None:
-    if not isinstance(curve, dict) or not {"step", "error"} <= curve.keys():
-        return "its curve must have step and error"
-    lists = [values for values in curve.values() if isinstance(values, list)]
-    if len(lists) < len(curve) or len({len(values) for values in lists}) > 1:
-        return "its curve must have lists of one length"
-    if not all(type(step) is int for step in curve["step"]):
-        return "its steps must be whole numbers"
-    if not all(map(_numeric, lists)):
-        return "its curve must have numbers"
-    errors = (error for error in curve["error"] if error is not None)
-    if not any(map(math.isfinite, errors)):
-        return "its curve has no error"
-    return None
-
-
-def _numeric(values: Iterable[Any]) -> bool:
-    return all(value is None or isinstance(value, int | float) for value in values)
+def _problem_of(record: Record) -> str | None:
+    """Return why a valid record cannot be shown, None if it can."""
+    if record["experiment"] not in EXPERIMENTS:
+        return f"experiment {record['experiment']!r} is not known"
+    return None if has_errors(record) else "its curve has no error"
 
 
 def _files(place: Path) -> Sequence[Path]:
@@ -137,17 +89,9 @@ def _cleaned(record: Record, home: Path) -> Record:
         "final": record["final"] or {},
         "versions": {str(name): str(version) for name, version in versions.items()},
         "at_once": int(_number(record.get("at_once")) or 1),
-        "file": _file(record.get("wiring"), home),
+        "file": array_file(record, home),
     }
     return record | words | numbers | cleaned
-
-
-def _file(name: object, home: Path) -> Path | None:
-    """Where a record's arrays are; a name that leads out of the record's folder is none."""
-    if not isinstance(name, str) or not name:
-        return None
-    file = home / name
-    return file if file.resolve().is_relative_to(home.resolve()) and file.is_file() else None
 
 
 def _number(value: object) -> float | None:

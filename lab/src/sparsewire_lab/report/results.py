@@ -9,7 +9,7 @@ from sparsewire_lab.figures.cells import NONE, duration, percent, step_time, ste
 from sparsewire_lab.figures.series import THRESHOLD, reach
 from sparsewire_lab.figures.settings import plain_value, seeds
 from sparsewire_lab.report.lines import Line, by_task
-from sparsewire_lab.train.records import spread_of
+from sparsewire_lab.train.records import statistics_of
 
 _HEADS = {
     "identity": ("rounded error", "places found", f"below {THRESHOLD:g} after"),
@@ -83,11 +83,11 @@ def main_number(experiment: str, line: Line) -> str:
     """Return the error of a setting in words, in percent where it is a share."""
     errors = [run["final"].get("error") for run in line.runs]
     if experiment == "identity":
-        spread = spread_of(errors)
+        spread = statistics_of(errors)
         if not math.isfinite(spread.mean):
             return "diverged"
         # A wire may stand for two places at once: rounding is the wrong way to read it then.
-        expected = spread_of(run["final"].get("expected_error") for run in line.runs)
+        expected = statistics_of(run["final"].get("expected_error") for run in line.runs)
         known = math.isfinite(expected.mean)
         return f"{spread} (not rounded: {expected})" if known else str(spread)
     found = percent(errors)
@@ -104,7 +104,7 @@ def full_row(experiment: str, line: Line) -> tuple[str, ...]:
     setting = line.group.setting
     first = line.task, line.name, _training(line), seeds(line.group)
     if experiment == "identity":
-        found = spread_of(run["final"].get("found") for run in line.runs).mean
+        found = statistics_of(run["final"].get("found") for run in line.runs).mean
         places = f"{100 * found:.4g} %" if math.isfinite(found) else NONE
         cells = main_number(experiment, line), places, _reached(line)
     elif experiment == "attention":

@@ -197,7 +197,7 @@ def summary(experiments: Sequence[Experiment]) -> str:
         if not found:
             continue
         means = records.aggregate(found)
-        seconds = records.spread_of(record["seconds"] for record in found)
+        seconds = records.statistics_of(record["seconds"] for record in found)
         bad = sum(record["status"] != "finished" for record in found)
         rows.append((means[experiment.metric].mean, experiment, means, seconds, bad, found))
     rows.sort(key=lambda row: (row[4] > 0, row[0] != row[0], row[0]))
