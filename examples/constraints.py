@@ -114,7 +114,7 @@ def picture(layer: sw.HyperLayer, task: Task) -> Tensor:
     """The matrix, or the kernel of a convolution, with every value at its nearest place."""
     if task.name != "Convolution":
         return layer.freeze().dense()
-    indices, values = layer.draw(mode="rounded")
+    indices, values = layer.sample(mode="rounded")
     places = indices.flatten(0, -2)[:, 2:].unbind(-1)
     return torch.zeros(task.planted.shape).index_put(places, values.flatten(), accumulate=True)
 

@@ -1,6 +1,6 @@
 """Sparse transformations whose wiring is learned by backpropagation."""
 
-from sparsewire import ops
+from sparsewire import ops, sorting
 from sparsewire._version import __version__
 from sparsewire.cuda_graph import CapturedStep, capture
 from sparsewire.nn.frozen import FrozenLayer
@@ -15,12 +15,12 @@ from sparsewire.nn.sources import (
     LowerTriangular,
 )
 from sparsewire.nn.sparse import SparseLayer
-from sparsewire.nn.wiring import Draw, Wiring
+from sparsewire.nn.wiring import Sample, Wiring
 from sparsewire.ops import engine
 from sparsewire.rewire import Rewire
-from sparsewire.sorting.order_loss import order_loss
-from sparsewire.sorting.quicksort import QuickSort
-from sparsewire.sorting.soft_sort import (
+from sparsewire.sorting import (
+    QuickSort,
+    order_loss,
     soft_median,
     soft_permutation,
     soft_quantile,
@@ -29,15 +29,12 @@ from sparsewire.sorting.soft_sort import (
     soft_topk,
     sort_by,
 )
-from sparsewire_lab.attention.finder import Finder
 
 __all__ = [
     "Banded",
     "BlockDiagonal",
     "CapturedStep",
     "Convolution",
-    "Draw",
-    "Finder",
     "FreeTuples",
     "FrozenLayer",
     "Glimpse",
@@ -47,6 +44,7 @@ __all__ = [
     "Placed",
     "QuickSort",
     "Rewire",
+    "Sample",
     "Shapes",
     "SparseLayer",
     "Template",
@@ -64,4 +62,5 @@ __all__ = [
     "soft_sort",
     "soft_topk",
     "sort_by",
+    "sorting",
 ]

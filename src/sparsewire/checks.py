@@ -42,6 +42,8 @@ def check_count(name: str, count: int, least: int = 0) -> int:
         raise TypeError(f"{name} must be an integer; got {count!r}")
     if count < least:
         raise ValueError(f"{name} must be at least {least}; got {count}")
+    if isinstance(count, int) and count > LARGEST_INDEX:
+        raise ValueError(f"{name} must be at most 2**63 - 1; got {count}")
     return int(count) if isinstance(count, numpy.integer) else count  # pyright: ignore[reportReturnType]
 
 

@@ -13,8 +13,8 @@ from sparsewire.annotations import Bool, Float, Int
 from sparsewire.checks import check_count, check_range, constant
 from sparsewire.nn.hyper import HyperLayer
 from sparsewire.nn.sources import FreeTuples
-from sparsewire.nn.wiring import Draw, Wiring
-from sparsewire.ops import flat_index, mark_repeats, rounded
+from sparsewire.nn.wiring import Sample, Wiring
+from sparsewire.ops import flat_index, mark_repeats
 
 # Variance above the floor with which a tuple starts at its new place: it is sure of it.
 _FRESH_VARIANCE = 0.01
@@ -48,9 +48,9 @@ class Rewire:
         negligible: Share of the typical contribution below which a tuple counts as wasted.
         patience: Number of rewirings for which a tuple that moved may stay without contributing.
 
-    Call `step()` after each step of the optimiser. It takes no part in a captured step
-    (`sparsewire.cuda_graph`): call it after that. In several processes (`torch.distributed`) all must
-    call it together; they pool their places, and all make the same moves.
+    Call `step()` after each step of the optimiser, outside a captured step (`sparsewire.capture`).
+    In several processes (`torch.distributed`) all must call it together; they pool their places,
+    and all make the same moves.
 
     Examples:
         >>> import sparsewire as sw
@@ -76,13 +76,16 @@ class Rewire:
         negligible: float = 0.05,
         patience: int = 1,
     ) -> None:
-        self.layer, self.optimizer = layer, optimizer
         self.source = _check_layer(layer)
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(
+                f"optimizer must be a torch.optim.Optimizer; got {type(optimizer).__name__}"
+            )
+        self.layer, self.optimizer = layer, optimizer
         self.every = check_count("every", every, least=1)
         self.negligible = check_range("negligible", negligible, 0.0, 1.0)
         self.patience = check_count("patience", patience)
-        self._shapes = layer._shapes_of(None)
-        self._space = layer.layout.space(self._shapes)
+        self._space = layer.space()
         known = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if any(id(p) not in known for p in self.source.parameters()):
             raise ValueError("optimizer must hold the parameters of the layer; some are missing")
@@ -93,15 +96,15 @@ class Rewire:
         self.gradients = torch.full((kept,), -1.0, device=device)  # −1: no place kept here
         self.ages = torch.zeros(tuples, dtype=torch.int64, device=device)  # rewirings since moved
         self.moves = torch.zeros((), dtype=torch.int64, device=device)
-        layer.watch = self._watch
+        layer.on_sample = self._on_sample
 
     def __repr__(self) -> str:
         return f"Rewire(every={self.every}, negligible={self.negligible}, steps={self.steps})"
 
     def remove(self) -> None:
-        """Stop watching the layer."""
-        if self.layer.watch == self._watch:
-            self.layer.watch = None
+        """Detach from the layer."""
+        if self.layer.on_sample == self._on_sample:
+            self.layer.on_sample = None
 
     def step(self) -> None:
         """Count a step; after every `every`-th, move the wasted tuples."""
@@ -113,7 +116,7 @@ class Rewire:
     def rewire(self) -> None:
         """Move the wasted tuples now."""
         layer, wiring = self.layer, self.layer.wiring()
-        held = layer.layout.settle(rounded(wiring.means, self._space), self._shapes)
+        held = layer.nearest_places(wiring.means)
         strength = contributions(wiring)
         keeper = find_keepers(wiring.means, held, strength, self._space)
         repeated = keeper != torch.arange(len(keeper), device=keeper.device)
@@ -146,29 +149,24 @@ class Rewire:
         for name in ("places", "gradients", "ages", "moves"):
             getattr(self, name).copy_(state[name])
 
-    def _watch(self, draw: Draw) -> None:
+    def _on_sample(self, sample: Sample) -> None:
         if torch.compiler.is_compiling():
             raise RuntimeError(
-                "Rewire watches gradients inside of the layer, which cannot be compiled: compile "
+                "Rewire reads gradients inside the layer, which cannot be compiled: compile "
                 "the rest of the model, or capture the step with sparsewire.cuda_graph"
             )
-        indices = draw.indices  # and not the draw: its values would hold the hook, which holds them
-        draw.values.register_hook(lambda gradient: self._note(indices, gradient))
+        # The hook may hold the indices but not the sample: its values hold the hook.
+        indices = sample.indices
+        sample.values.register_hook(lambda gradient: self._note(Sample(indices, gradient)))
 
     @torch.no_grad()
-    def _note(self, indices: Int[Tensor, "*w c m r"], gradient: Float[Tensor, "*w c m"]) -> None:
-        """Keep the best places of this pass and of those before, in tensors that stay in place."""
-        layer = self.layer
-        nearest, rank = 2 ** len(self._space), len(self._space)
-        each = nearest + layer.local_samples + layer.global_samples
-        # Without the nearest ones: the tuple is there already, and they would come in every pass.
-        spots = indices.reshape(-1, each, rank)[:, nearest:].flatten(0, 1)
-        size = gradient.reshape(-1, each)[:, nearest:].flatten().abs().float()
-        usable = size.isfinite()
-        if (allowed := layer.layout.allowed(spots, self._shapes)) is not None:
-            usable &= allowed
-        sizes = torch.cat([self.gradients, torch.where(usable, size, -1.0)])
-        places = torch.cat([self.places, flat_index(spots, self._space)])
+    def _note(self, gradients: Sample) -> None:
+        """Merge the best places of this pass into the saved ones, whose tensors stay in place."""
+        # Without the nearest tuples: those places are held, and would come in every pass.
+        indices, gradient = self.layer.random_part(gradients)
+        size = gradient.abs().float()
+        sizes = torch.cat([self.gradients, torch.where(size.isfinite(), size, -1.0)])
+        places = torch.cat([self.places, flat_index(indices, self._space)])
         best, which = sizes.topk(len(self.gradients))
         self.places.copy_(places[which])
         # A place that was seen before, with a larger gradient, makes room for another.
@@ -195,7 +193,7 @@ class Rewire:
     def _settle(self, moved: Bool[Tensor, " k"], goal: Int[Tensor, " k"]) -> None:
         """Put the moved tuples at their goals, as if they had just begun there."""
         layer, source = self.layer, self.source
-        means = layer.layout.unbound(_unflatten(goal, self._space), self._shapes, layer.edge)
+        means = layer.raw_means_at(_unflatten(goal, self._space))
         start = torch.full_like(source.raw_variances, self._fresh_variance())
         fresh: list[tuple[Tensor, Tensor]] = [
             (source.raw_means, means),
@@ -303,7 +301,7 @@ def _check_layer(layer: HyperLayer) -> FreeTuples:
         raise ValueError(f"layer must have fixed sizes; got in_shape {layer.in_shape}")
     if not layer.local_samples + layer.global_samples:
         raise ValueError("layer must draw local or global samples, to find places; got none")
-    if layer.watch is not None:
+    if layer.on_sample is not None:
         raise ValueError("layer must not be rewired yet; remove() the other one first")
     return layer.source
 

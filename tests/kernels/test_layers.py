@@ -104,7 +104,7 @@ def test_a_sampled_pass_is_what_its_draw_says(number, device):
             return layer(x, generator=torch.Generator(device).manual_seed(3))[:first]
 
     with sw.engine("triton"):
-        indices = layer.draw(generator=torch.Generator(device).manual_seed(3)).indices
+        indices = layer.sample(generator=torch.Generator(device).manual_seed(3)).indices
     padding = torch.zeros_like(x[first:])
 
     def staged(x: Tensor) -> Tensor:

@@ -274,9 +274,9 @@ template = sw.fan_in((4,), (3, 4))
 check(sw.HyperLayer(Look(12, 4, 2), (3, 4), (4,), template=template), ("sampled",))
 """,
     "images": """
-from sparsewire_lab.attention.convnet import ConvPair
+from sparsewire_lab.attention.convnet import FusedPair
 
-class Pair(ConvPair):
+class Pair(FusedPair):
     in_shape = 1, 9, 8
 
     def forward(self, x, mode):

@@ -16,10 +16,10 @@ from sparsewire import (
     Banded,
     BlockDiagonal,
     Convolution,
-    Draw,
     FreeTuples,
     HyperLayer,
     LowerTriangular,
+    Sample,
     SparseLayer,
     Wiring,
     fan_in,
@@ -120,7 +120,7 @@ def weights_over(
     return torch.from_numpy(dense)
 
 
-def weights_of(draw: Draw, space: Sequence[int]) -> Tensor:
+def weights_of(draw: Sample, space: Sequence[int]) -> Tensor:
     """W of a draw: values that meet add up. For layers that learn every column, without prefix."""
     return filled(draw.indices.flatten(0, -2).tolist(), draw.values.flatten().tolist(), space)
 

@@ -48,10 +48,10 @@ BAD_LAYERS = [
     (lambda: sparse(NUMBER, (4,)), TypeError, "in_shape must be a sequence of integers or None; got 4"),
     (lambda: sparse((5,), NUMBER), TypeError, "out_shape must be a sequence of integers; got 4"),
     (lambda: sparse(TEXT, (4,)), TypeError, "in_shape must be a sequence of integers or None; got 'text'"),
-    (lambda: sparse((2**25,), (4,)).draw(), ValueError, "for torch.float32 means, which cannot tell more indices apart; got 33554432"),
-    (lambda: HyperLayer(LowerTriangular(3), (2**25,), (2**25,)).draw(), ValueError, "for torch.float32 means, which cannot tell more indices apart; got 33554432"),
-    (lambda: HyperLayer(Banded(1, 1, 3), (2**25,), (2**25,)).draw(), ValueError, "for torch.float32 means, which cannot tell more indices apart; got 33554432"),
-    (lambda: sparse((2**32,), (2**31,)).draw(), ValueError, "must have at most 2**63 - 1 elements"),
+    (lambda: sparse((2**25,), (4,)).sample(), ValueError, "for torch.float32 means, which cannot tell more indices apart; got 33554432"),
+    (lambda: HyperLayer(LowerTriangular(3), (2**25,), (2**25,)).sample(), ValueError, "for torch.float32 means, which cannot tell more indices apart; got 33554432"),
+    (lambda: HyperLayer(Banded(1, 1, 3), (2**25,), (2**25,)).sample(), ValueError, "for torch.float32 means, which cannot tell more indices apart; got 33554432"),
+    (lambda: sparse((2**32,), (2**31,)).sample(), ValueError, "must have at most 2**63 - 1 elements"),
     (lambda: HyperLayer(Look((5,), 6, 2), NUMBER, (4,)), TypeError, "in_shape must be a sequence of integers or None; got 4"),
     # counts
     (lambda: sparse(tuples=0), ValueError, "tuples must be at least 1; got 0"),
@@ -61,6 +61,7 @@ BAD_LAYERS = [
     (lambda: sparse(local_samples=-1), ValueError, "local_samples must be at least 0; got -1"),
     (lambda: sparse(global_samples=-1), ValueError, "global_samples must be at least 0; got -1"),
     (lambda: sparse(global_samples=REAL), TypeError, "global_samples must be an integer; got 2.5"),
+    (lambda: sparse(wirings=2**70), ValueError, "wirings must be at most 2**63 - 1; got 1180591620717411303424"),
     (lambda: sparse(wirings=0), ValueError, "wirings must be at least 1; got 0"),
     (lambda: sparse(features=-1), ValueError, "features must be at least 0; got -1"),
     (lambda: sparse(features=True), TypeError, "features must be an integer; got True"),
@@ -94,6 +95,8 @@ BAD_LAYERS = [
     (lambda: sparse(share_values=torch.zeros(2, 3).long()), ValueError, "share_values must"),
     (lambda: sparse(share_values=[0.5] * 6), TypeError, "share_values must"),
     (lambda: sparse(share_values=NUMBER), (TypeError, ValueError), "share_values must"),
+    (lambda: sparse(share_values=object()), TypeError, "share_values must be a sequence of integers; got object"),
+    (lambda: sparse(share_values=TEXT), TypeError, "share_values must be a sequence of integers; got str"),
     # choices and numbers
     (lambda: sparse(edge="no"), ValueError, "edge must be one of 'sigmoid', 'clamp', 'wrap'; got 'no'"),
     (lambda: HyperLayer(Look((5,), 6, 2), (5,), (4,), edge=TEXT), ValueError, "edge must be one of 'sigmoid', 'clamp', 'wrap'; got 'text'"),
@@ -105,6 +108,8 @@ BAD_LAYERS = [
     (lambda: sparse(density="student", degrees=0.0), ValueError, "degrees must"),
     (lambda: sparse(nonsense=1), TypeError, "nonsense"),
     (lambda: sparse(values=TEXT), TypeError, "values must be"),
+    (lambda: sparse(values=2**2000), ValueError, "values must be between -3.40282e+38 and 3.40282e+38; got 1148"),
+    (lambda: sparse(values=float("inf")), ValueError, "values must be between -3.40282e+38 and 3.40282e+38; got inf"),
     # frozen layers
     (lambda: FrozenLayer((0,), (4,)), ValueError, "in_shape[0] must be at least 1; got 0"),
     (lambda: FrozenLayer((5,), NUMBER), TypeError, "out_shape must be a sequence of integers; got 4"),
@@ -134,8 +139,8 @@ BAD_CALLS = [
     (lambda f: f(torch.ones(5), mode="no"), ValueError, "mode must be one of 'rounded', 'sampled', 'expected'; got 'no'"),
     (lambda f: f(torch.ones(5), mode=3), ValueError, "mode must be one of 'rounded', 'sampled', 'expected'; got 3"),
     (lambda f: f(torch.ones(5), generator=3), TypeError, "generator must be"),
-    (lambda f: f.draw(mode="no"), ValueError, "mode must be one of 'rounded', 'sampled', 'expected'; got 'no'"),
-    (lambda f: f.draw(torch.ones(4)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (4,)"),
+    (lambda f: f.sample(mode="no"), ValueError, "mode must be one of 'rounded', 'sampled', 'expected'; got 'no'"),
+    (lambda f: f.sample(torch.ones(4)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (4,)"),
     (lambda f: f.wiring(torch.ones(4)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (4,)"),
     (lambda f: f.freeze(in_shape=(4,)), ValueError, "in_shape must be (5,), with a number for each None; got (4,)"),
 ]  # fmt: skip
@@ -176,7 +181,7 @@ def test_open_sizes_are_checked_when_they_are_known():
     with pytest.raises(ValueError, match=re.escape("in_shape (None,) leaves sizes open; got None")):
         layer.wiring()
     with pytest.raises(ValueError, match=re.escape("in_shape (None,) leaves sizes open; got None")):
-        layer.draw()
+        layer.sample()
 
 
 @pytest.mark.parametrize("name", ["raw_means", "raw_variances", "values"])
@@ -187,9 +192,14 @@ def test_parameters_that_are_not_finite_are_refused(name, number):
     tensor.view(-1)[2] = number
     said = name.replace("_", " ")
     message = f"{said} must be finite; got 1 of {tensor.numel()} that are NaN or infinite"
-    for call in (lambda: layer(torch.ones(5)), layer.wiring, layer.draw, layer.freeze):
+    for call in (lambda: layer(torch.ones(5)), layer.wiring, layer.sample, layer.freeze):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_values_may_be_large_integers():
+    assert sparse(values=2**70, learn_values=False).wiring().values.tolist() == [2.0**70] * 6
 
 
 def test_shared_values_past_the_last_are_refused():

@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from sparsewire.nn.frames import (
+    BOUNDS,
     COUNTS,
     FRAMES,
-    SQUASHES,
+    Bound,
     Frame,
-    Squash,
     corners_of,
     frame_points,
     start_numbers,
@@ -23,9 +23,9 @@ numbers = st.floats(-3, 3, width=32)
 
 
 def points(
-    values: list[float], frame: Frame, squash: Squash = "points", rows: int = 3, cols: int = 4
+    values: list[float], frame: Frame, bound: Bound = "points", rows: int = 3, cols: int = 4
 ) -> Tensor:
-    return frame_points(torch.tensor(values, dtype=torch.float64), frame, squash, rows, cols)
+    return frame_points(torch.tensor(values, dtype=torch.float64), frame, bound, rows, cols)
 
 
 @given(st.tuples(numbers, numbers, numbers, numbers))
@@ -44,12 +44,12 @@ def test_squashed_corners_lay_an_even_grid():
     torch.testing.assert_close(torch.stack([grid[0, 0], grid[-1, -1]]), ends)
 
 
-@pytest.mark.parametrize("squash", SQUASHES)
-def test_an_upright_quadrangle_is_a_box(squash):
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_an_upright_quadrangle_is_a_box(bound):
     top, left, bottom, right = -1.0, -0.5, 0.25, 2.0
     corners = [top, left, top, right, bottom, left, bottom, right]
-    box = points([top, left, bottom, right], "box", squash)
-    torch.testing.assert_close(points(corners, "quadrangle", squash), box)
+    box = points([top, left, bottom, right], "box", bound)
+    torch.testing.assert_close(points(corners, "quadrangle", bound), box)
 
 
 def test_a_quadrangle_has_its_corners_and_straight_sides():
@@ -94,15 +94,15 @@ def corners_by_hand(values: Tensor, frame: Frame) -> Tensor:
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("squash", SQUASHES)
+@pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize(("rows", "cols"), [(2, 2), (4, 3), (1, 5), (5, 1)])
-def test_every_point_lies_between_the_corners(frame, squash, rows, cols):
+def test_every_point_lies_between_the_corners(frame, bound, rows, cols):
     """Along the upper and the lower side first, then from one to the other: point by point."""
     values = torch.randn(3, COUNTS[frame], dtype=torch.float64)
-    grid = frame_points(values, frame, squash, rows, cols)
+    grid = frame_points(values, frame, bound, rows, cols)
     assert grid.shape == (3, rows, cols, 2)
     for one, its in zip(values, grid, strict=True):
-        corners = corners_by_hand(squashed(one, frame) if squash == "corners" else one, frame)
+        corners = corners_by_hand(squashed(one, frame) if bound == "corners" else one, frame)
         for i in range(rows):
             for j in range(cols):
                 down = i / (rows - 1) if rows > 1 else 0.5
@@ -148,11 +148,11 @@ def test_points_made_without_gradients_do_not_spoil_later_ones():
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("squash", SQUASHES)
+@pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize("cover", [0.3, 0.8, 0.95])
-def test_frames_start_in_the_middle_and_cover_what_is_asked(frame, squash, cover):
-    grid = frame_points(start_numbers(frame, squash, cover), frame, squash, 2, 2)
-    where = grid.sigmoid() if squash == "points" else grid
+def test_frames_start_in_the_middle_and_cover_what_is_asked(frame, bound, cover):
+    grid = frame_points(start_numbers(frame, bound, cover), frame, bound, 2, 2)
+    where = grid.sigmoid() if bound == "points" else grid
     low, high = (1 - cover) / 2, (1 + cover) / 2
     want = torch.tensor([[[low, low], [low, high]], [[high, low], [high, high]]])
     torch.testing.assert_close(where, want, atol=1e-6, rtol=0)
@@ -174,25 +174,25 @@ def test_numbers_that_nothing_squashes_are_positions(frame, want):
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("squash", ["corners", "none"])
-def test_frames_start_beside_the_middle_if_asked(frame, squash):
-    numbers = start_numbers(frame, squash, 0.5, (0.2, -0.15))
-    corners = corners_of(frame_points(numbers, frame, squash, 2, 2))
+@pytest.mark.parametrize("bound", ["corners", "none"])
+def test_frames_start_beside_the_middle_if_asked(frame, bound):
+    numbers = start_numbers(frame, bound, 0.5, (0.2, -0.15))
+    corners = corners_of(frame_points(numbers, frame, bound, 2, 2))
     want = torch.tensor([[0.45, 0.1], [0.45, 0.6], [0.95, 0.1], [0.95, 0.6]])
     torch.testing.assert_close(corners, want)
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("squash", ["corners", "none"])
+@pytest.mark.parametrize("bound", ["corners", "none"])
 @pytest.mark.parametrize(("count", "rows", "cols"), [(1, 4, 6), (2, 8, 3), (7, 5, 5), (3, 1, 2)])
-def test_frames_that_start_together_cover_the_same_share(frame, squash, count, rows, cols):
+def test_frames_that_start_together_cover_the_same_share(frame, bound, count, rows, cols):
     """Each as large as asked, inside the image, and moved by parts of a step: a lattice."""
     cover = 0.6
-    all_numbers = start_of_all(frame, squash, cover, count, rows, cols)
+    all_numbers = start_of_all(frame, bound, cover, count, rows, cols)
     assert all_numbers.shape == (count, COUNTS[frame])
     golden = (5**0.5 - 1) / 2
     for number, numbers in enumerate(all_numbers):
-        first, *_, last = corners_of(frame_points(numbers, frame, squash, 2, 2))
+        first, *_, last = corners_of(frame_points(numbers, frame, bound, 2, 2))
         torch.testing.assert_close(last - first, torch.full((2,), cover))
         down = (number * golden % 1 + 0.5 / count) % 1 - 0.5
         right = (number + 0.5) / count - 0.5
@@ -202,19 +202,19 @@ def test_frames_that_start_together_cover_the_same_share(frame, squash, count, r
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("squash", ["corners", "none"])
-def test_a_single_point_is_in_the_middle(frame, squash):
-    grid = frame_points(start_numbers(frame, squash, 0.5), frame, squash, 1, 1)
+@pytest.mark.parametrize("bound", ["corners", "none"])
+def test_a_single_point_is_in_the_middle(frame, bound):
+    grid = frame_points(start_numbers(frame, bound, 0.5), frame, bound, 1, 1)
     torch.testing.assert_close(grid, torch.full((1, 1, 2), 0.5))
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("squash", SQUASHES)
-def test_gradients_reach_every_number(frame, squash):
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_gradients_reach_every_number(frame, bound):
     values = torch.randn(2, COUNTS[frame], dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda t: frame_points(t, frame, squash, 3, 2), values)
+    assert gradcheck(lambda t: frame_points(t, frame, bound, 3, 2), values)
     (gradient,) = torch.autograd.grad(
-        frame_points(values, frame, squash, 3, 2).square().sum(), values
+        frame_points(values, frame, bound, 3, 2).square().sum(), values
     )
     assert (gradient != 0).all()
 
@@ -222,7 +222,7 @@ def test_gradients_reach_every_number(frame, squash):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("given", "name"),
-    [(("round", "corners", 0.8), "frame"), (("box", "all", 0.8), "squash")]
+    [(("round", "corners", 0.8), "frame"), (("box", "all", 0.8), "bound")]
     + [(("box", "corners", cover), "cover") for cover in (0.0, 1.0, -1.0)]
     + [(("box", "none", 0.8, shift), "shift") for shift in ((0.11, 0.0), (0.0, -0.11))],
 )

@@ -1,11 +1,12 @@
 """Glimpses: what is cut out against slices of the image, and what learns."""
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
 
 from sparsewire import Glimpse
-from sparsewire.nn.frames import COUNTS, FRAMES, SQUASHES, Frame, start_numbers, start_of_all
+from sparsewire.nn.frames import BOUNDS, COUNTS, FRAMES, Frame, start_numbers, start_of_all
 
 
 class Fixed(nn.Module):
@@ -96,9 +97,9 @@ def test_a_coarse_grid_skips_pixels():
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("squash", SQUASHES)
-def test_every_frame_starts_over_most_of_the_image(frame, squash):
-    look = Glimpse((1, 40, 40), 6, frame=frame, squash=squash, cover=0.8)
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_every_frame_starts_over_most_of_the_image(frame, bound):
+    look = Glimpse((1, 40, 40), 6, frame=frame, bound=bound, cover=0.8)
     for parameter in look.layer.source.source.parameters():
         nn.init.zeros_(parameter)
     first, *_, last = look.corners(torch.rand(1, 1, 40, 40))[0, 0]
@@ -175,6 +176,42 @@ def test_any_batch_prefix():
     torch.testing.assert_close(y[1, 3], look(x[1, 3]))
 
 
+@pytest.mark.parametrize("prefix", [(0,), (2, 0)], ids=str)
+def test_an_empty_batch_gives_an_empty_result(prefix):
+    look, x = Glimpse((2, 16, 16), 4, 3), torch.rand(*prefix, 2, 16, 16)
+    look(x).sum().backward()
+    assert look(x).shape == look.eval()(x).shape == (*prefix, 3, 2, 4, 4)
+    assert look.corners(x).shape == (*prefix, 3, 4, 2)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_size_may_be_a_numpy_integer():
+    assert Glimpse((1, 16, 16), numpy.int64(2)).size == (2, 2)
+
+
+class Alone(nn.Module):
+    """The same numbers for all images, without looking at them."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        super().__init__()
+        self.numbers = nn.Parameter(numbers)
+
+    def forward(self) -> Tensor:
+        return self.numbers.unsqueeze(0)
+
+
+def test_glimpses_that_all_images_share_can_be_frozen():
+    numbers = torch.randn(2 * COUNTS["box"])
+    alone, given = (Glimpse((3, 16, 16), 4, 2, source=each(numbers)) for each in (Alone, Given))
+    x = torch.rand(5, 3, 16, 16)
+    assert torch.equal(alone.eval()(x), given.eval()(x))
+    torch.testing.assert_close(alone.freeze()(x), given(x))
+    alone.train()(x).sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in alone.parameters())
+    with pytest.raises(TypeError, match="the source of this layer reads the input"):
+        given.freeze()
+
+
 def test_a_saved_glimpse_comes_back():
     one, other = Glimpse((1, 16, 16), 4).eval(), Glimpse((1, 16, 16), 4).eval()
     x = torch.rand(2, 1, 16, 16)
@@ -183,57 +220,57 @@ def test_a_saved_glimpse_comes_back():
     assert torch.equal(one(x), other(x))
 
 
-# What watches.
+# Callbacks on points.
 
 
-def test_a_watch_is_called_with_where_glimpses_look():
+def test_on_points_is_called_with_where_glimpses_look():
     look = Glimpse((2, 21, 31), (4, 5), 3).eval()
-    assert look.watch is None
+    assert look.on_points is None
     seen: list[Tensor] = []
-    look.watch = seen.append
+    look.on_points = seen.append
     x = torch.rand(2, 4, 2, 21, 31)
     look(x)
     look.train()(x)
     assert [points.shape for points in seen] == [(2, 4, 3, 4, 5, 2)] * 2
     assert torch.equal(seen[0], seen[1])
-    assert look.watch == seen.append
+    assert look.on_points == seen.append
     torch.testing.assert_close(seen[0] * torch.tensor([20.0, 30.0]), look.points(x))
-    before, look.watch = len(seen), None
+    before, look.on_points = len(seen), None
     look(x)
     assert len(seen) == before
-    assert look.watch is None
+    assert look.on_points is None
 
 
-def test_a_watch_changes_nothing_of_what_is_read():
+def test_on_points_changes_nothing_of_what_is_read():
     look = Glimpse((1, 20, 20), 4, 2)
     x = torch.rand(3, 1, 20, 20)
     reads = []
-    for watch in (None, lambda points: None):
-        look.watch = watch
+    for on_points in (None, lambda points: None):
+        look.on_points = on_points
         torch.manual_seed(1)
         reads.append(look(x))
     assert torch.equal(*reads)
 
 
-@pytest.mark.parametrize("squash", SQUASHES)
-def test_a_watch_sees_shares_of_the_image(squash):
-    """Positions; those that are not squashed may lie outside."""
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_on_points_gets_shares_of_the_image(bound):
+    """Positions; those without a bound may be outside."""
     numbers = torch.tensor([-0.5, 0.25, 1.5, 0.75])
-    look = Glimpse((1, 9, 9), 2, source=Given(numbers), squash=squash)
+    look = Glimpse((1, 9, 9), 2, source=Given(numbers), bound=bound)
     seen: list[Tensor] = []
-    look.watch = seen.append
+    look.on_points = seen.append
     look(torch.rand(3, 1, 9, 9))
-    corners = start_numbers("box", squash, 0.8) + numbers
-    top, left, bottom, right = corners if squash == "none" else corners.sigmoid()
+    corners = start_numbers("box", bound, 0.8) + numbers
+    top, left, bottom, right = corners if bound == "none" else corners.sigmoid()
     want = torch.stack([top, left, top, right, bottom, left, bottom, right]).view(2, 2, 2)
     torch.testing.assert_close(seen[0], want.expand(3, 1, 2, 2, 2))
 
 
-def test_a_loss_on_what_a_watch_saw_moves_frames():
+def test_a_loss_on_points_moves_frames():
     """Towards a place of its choice, whatever the image shows there."""
-    look = Glimpse((1, 20, 20), 3, source=Given(torch.zeros(4)), squash="none", cover=0.3)
+    look = Glimpse((1, 20, 20), 3, source=Given(torch.zeros(4)), bound="none", cover=0.3)
     seen: list[Tensor] = []
-    look.watch = seen.append
+    look.on_points = seen.append
     optimizer = torch.optim.SGD(look.parameters(), lr=0.5)
     place = torch.tensor([0.25, 0.6])
     for _ in range(60):
@@ -246,14 +283,14 @@ def test_a_loss_on_what_a_watch_saw_moves_frames():
     torch.testing.assert_close(middle, 19 * place, atol=0.05, rtol=0)
 
 
-# Positions that nothing squashes.
+# Positions as they are.
 
 
 def test_boxes_beside_the_image_read_its_border():
     """Of 9 × 9 pixels, the box from −2 to 6 down and from 4 to 12 right, 5 × 5 points."""
     x = torch.rand(3, 2, 9, 9)
     numbers = torch.tensor([-2.0, 4.0, 6.0, 12.0]) / 8 - start_numbers("box", "none", 0.5)
-    look = Glimpse((2, 9, 9), 5, source=Given(numbers), squash="none", cover=0.5).eval()
+    look = Glimpse((2, 9, 9), 5, source=Given(numbers), bound="none", cover=0.5).eval()
     rows, cols = torch.tensor([0, 0, 2, 4, 6]), torch.tensor([4, 6, 8, 8, 8])
     torch.testing.assert_close(look(x)[:, 0], x[:, :, rows[:, None], cols])
     grid = torch.stack(torch.meshgrid(rows.float(), cols.float(), indexing="ij"), dim=-1)
@@ -261,9 +298,9 @@ def test_boxes_beside_the_image_read_its_border():
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-def test_gradients_of_unsquashed_frames_reach_every_number(frame):
+def test_gradients_of_frames_without_a_bound_reach_every_number(frame):
     source = Given(torch.zeros(COUNTS[frame]))
-    look = Glimpse((1, 20, 20), 5, source=source, frame=frame, squash="none", cover=0.6)
+    look = Glimpse((1, 20, 20), 5, source=source, frame=frame, bound="none", cover=0.6)
     look(torch.rand(3, 1, 20, 20)).square().sum().backward()
     assert source.numbers.grad is not None
     assert (source.numbers.grad != 0).all()
@@ -271,7 +308,7 @@ def test_gradients_of_unsquashed_frames_reach_every_number(frame):
 
 def test_points_beside_the_image_pull_at_nothing():
     source = Given(torch.tensor([2.0, 2.0, 3.0, 3.0]))
-    look = Glimpse((1, 12, 12), 4, source=source, squash="none")
+    look = Glimpse((1, 12, 12), 4, source=source, bound="none")
     look(torch.rand(2, 1, 12, 12)).square().sum().backward()
     assert source.numbers.grad is not None
     assert not source.numbers.grad.any()
@@ -285,9 +322,10 @@ def test_points_beside_the_image_pull_at_nothing():
         ({"image": (None, 28, 28)}, "image must be"),
         ({"size": (2, 3, 4)}, "size must be"),
         ({"size": 0}, "size must be at least 1"),
+        ({"image": (1, 28, 7)}, r"image must have at least 8 rows and columns .* got \(1, 28, 7\)"),
         ({"glimpses": 0}, "glimpses must be at least 1"),
         ({"frame": "circle"}, "frame must be"),
-        ({"squash": "nothing"}, "squash must be"),
+        ({"bound": "nothing"}, "bound must be"),
         ({"cover": 1.0}, "cover must be"),
     ],
 )

@@ -19,7 +19,7 @@ from tests.nn.dense import (
 )
 from torch import Tensor, nn
 
-from sparsewire import Draw, FreeTuples, HyperLayer, SparseLayer, Wiring, fan_in
+from sparsewire import FreeTuples, HyperLayer, Sample, SparseLayer, Wiring, fan_in
 
 
 def adaptive(template: bool = False, **options: Any) -> HyperLayer:
@@ -53,10 +53,10 @@ def test_an_adaptive_layer_equals_a_loop_over_instances(options, mode):
 
 def test_each_instance_is_multiplied_by_its_own_draw():
     layer, x = adaptive(context=3), random_input(5, 2, 3)
-    draw = layer.draw(x, generator=seeded(1))
+    draw = layer.sample(x, generator=seeded(1))
     assert draw.indices.shape[:2] == (5, 2)
     expected = [
-        weights_of(Draw(*each), (4, 2, 3)).flatten(1) @ instance.flatten()
+        weights_of(Sample(*each), (4, 2, 3)).flatten(1) @ instance.flatten()
         for *each, instance in zip(*draw, x, strict=True)
     ]
     torch.testing.assert_close(layer(x, generator=seeded(1)), torch.stack(expected))

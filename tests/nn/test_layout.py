@@ -105,7 +105,7 @@ def test_fan_in_of_a_single_number():
 def test_tuples_compete_inside_their_runs():
     """Runs of 4 and 2 rows: contexts of 1 and 2 keep rows apart, others do not."""
     table = torch.tensor([[0, -1]] * 4 + [[1, -1]] * 2)
-    assert SparseLayer((5,), (2,), template=table).draw().indices.shape[0] == 3
+    assert SparseLayer((5,), (2,), template=table).sample().indices.shape[0] == 3
     for context in (1, 2):
         layer = SparseLayer((5,), (2,), template=table, context=context, seed=0)
         totals = matrix_of(layer).sum(1)

@@ -57,7 +57,7 @@ def test_a_mode_for_one_call_wins_over_training_and_evaluation():
 def test_sampling_counts_and_regions_are_what_was_asked_for():
     counts: dict[str, Any] = {"local_samples": 3, "global_samples": 5, "region": (2, 1)}
     layer = SparseLayer((50,), (50,), tuples=6, context=2, seed=0, **counts)
-    draw = layer.draw(generator=seeded(1))
+    draw = layer.sample(generator=seeded(1))
     assert draw.indices.shape == (3, 2 * (4 + 3 + 5), 2)
     near = draw.indices.view(6, 12, 2)[:, 4:7] - layer.wiring().means.round().unsqueeze(1)
     assert set(near[..., 0].unique().tolist()) == {-1, 0}
@@ -67,7 +67,7 @@ def test_sampling_counts_and_regions_are_what_was_asked_for():
 def test_no_samples_leave_the_nearest():
     layer = SparseLayer((9,), (9,), tuples=3, local_samples=0, global_samples=0, seed=0)
     low = layer.wiring().means.floor().long()
-    assert torch.equal(layer.draw().indices.view(3, 4, 2)[:, 0], low)
+    assert torch.equal(layer.sample().indices.view(3, 4, 2)[:, 0], low)
 
 
 # Hardness: passes in training that are moved to those of rounded tuples.

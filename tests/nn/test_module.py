@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from tests.helpers import assert_same, seeded
 from tests.nn.dense import KINDS, MODES, Look, gradients_of, random_input
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from sparsewire import HyperLayer, SparseLayer, Wiring
@@ -93,6 +94,24 @@ def test_the_state_of_another_template_is_refused(kind, key, name):
     assert torch.equal(layer(x, mode="rounded"), before)
     layer.load_state_dict(state)
     assert not torch.equal(layer(x, mode="rounded"), before)
+
+
+@pytest.mark.parametrize("in_shape", [(5, 4), (None, 4)], ids=str)
+def test_the_state_of_another_shape_is_refused(in_shape):
+    """The parameters fit any shape of the same rank; what they mean does not."""
+    layer = SparseLayer(in_shape, (6,), tuples=6, seed=0)
+    before = copy.deepcopy(layer.state_dict())
+    for ins, outs in (((5, 3), (6,)), ((5, 4), (12,)), ((5,), (6, 4))):
+        file = io.BytesIO()
+        torch.save(nn.Sequential(SparseLayer(ins, outs, tuples=6)).state_dict(), file)
+        file.seek(0)
+        message = f"in_shape {in_shape} and out_shape (6,); got in_shape {ins} and out_shape {outs}"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            nn.Sequential(layer).load_state_dict(torch.load(file, weights_only=True))
+    assert_same(layer.state_dict(), before, rtol=0, atol=0)
+    for state in (SparseLayer((5, 4), (6,), tuples=6, seed=1).state_dict(), dict(before)):
+        layer.load_state_dict(state)
+        assert_same(layer.state_dict(), state, rtol=0, atol=0)
 
 
 @of_every_kind
@@ -188,9 +207,9 @@ def test_layers_of_every_dtype(kind, dtype):
 def test_autocast_leaves_the_proportions_in_float32(kind):
     layer = KINDS[kind](bias=True)
     x = input_for(layer)
-    draw, y = layer.draw(generator=seeded(1)), layer(x, generator=seeded(1))
+    draw, y = layer.sample(generator=seeded(1)), layer(x, generator=seeded(1))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        cast_draw, cast_y = layer.draw(generator=seeded(1)), layer(x, generator=seeded(1))
+        cast_draw, cast_y = layer.sample(generator=seeded(1)), layer(x, generator=seeded(1))
         narrow = layer(x.bfloat16(), generator=seeded(1))
     assert cast_draw.values.dtype == torch.float32
     assert_same(cast_draw._asdict(), draw._asdict(), rtol=0, atol=0)
@@ -224,7 +243,7 @@ def test_poisoned_memory_does_not_leak_where_the_work_is_done_in_parts(context, 
     x = random_input(37, 63)
     got = forward_and_backward(layer, x, generator=seeded(1))
 
-    indices = layer.draw(generator=seeded(1)).indices
+    indices = layer.sample(generator=seeded(1)).indices
     wiring = Wiring(*(tensor.unflatten(0, (-1, context)) for tensor in layer.wiring()))
     shares = spread_reference(*wiring, indices, mark_repeats(indices, (61, 63)), density)
     y = contract_reference(indices.flatten(0, 1), shares.flatten(), x, (61,))
@@ -236,8 +255,9 @@ def test_poisoned_memory_does_not_leak_where_the_work_is_done_in_parts(context, 
 def test_inference_mode_leaves_nothing_behind(kind):
     layer = LAYERS[kind](bias=True)
     x = input_for(layer)
+    expected = forward_and_backward(copy.deepcopy(layer), x, generator=seeded(1))
     with torch.inference_mode():
-        for mode in MODES:
-            layer(x, mode=mode)
-    layer.eval()(x)
-    forward_and_backward(layer.train(), x)
+        inferred = {mode: layer(x, mode=mode, generator=seeded(1)) for mode in MODES}
+    assert_same(inferred, outputs(layer), rtol=0, atol=0)
+    assert all(y.is_inference() for y in inferred.values())
+    assert_same(forward_and_backward(layer, x, generator=seeded(1)), expected, rtol=0, atol=0)

@@ -15,10 +15,10 @@ from sparsewire import (
     Banded,
     BlockDiagonal,
     Convolution,
-    Draw,
     FreeTuples,
     HyperLayer,
     LowerTriangular,
+    Sample,
 )
 
 in_all_modes = pytest.mark.parametrize("mode", MODES)
@@ -160,7 +160,7 @@ def test_a_convolution_equals_that_of_torch(name, channels, mode):
 
     in_shape, out_shape = (channels[1], *size), (channels[0], *shape)
     layer = HyperLayer(source, in_shape, out_shape, context=3).double()
-    weights = weights_of(layer.draw(mode=mode, generator=seeded(1)), (*channels, *kernel))
+    weights = weights_of(layer.sample(mode=mode, generator=seeded(1)), (*channels, *kernel))
     expected = convolve(x, weights, None, stride, padding)
     torch.testing.assert_close(layer(x, mode=mode, generator=seeded(1)), expected)
     assert weights.count_nonzero() > 0
@@ -200,9 +200,9 @@ def test_a_block_diagonal_matrix_holds_the_blocks_on_its_diagonal(
     source = BlockDiagonal(blocks, tuples=4, seed=0)
     shapes = (blocks * width,), (blocks * height,)
     layer = HyperLayer(source, *shapes, context=context).double()
-    draw = layer.draw(mode=mode, generator=seeded(1))
+    draw = layer.sample(mode=mode, generator=seeded(1))
     chunks = zip(*(tensor.chunk(blocks) for tensor in draw), strict=True)
-    parts = [weights_of(Draw(*chunk), (height, width)) for chunk in chunks]
+    parts = [weights_of(Sample(*chunk), (height, width)) for chunk in chunks]
     got = matrix_of(layer, mode=mode, generator=seeded(1))
     torch.testing.assert_close(got, torch.block_diag(*parts))
     values = tuples_of(layer).values.view(blocks, 4).sum(1)

@@ -43,6 +43,7 @@ in_all_modes = pytest.mark.parametrize("mode", MODES)
 # Against the dense layer.
 
 
+@pytest.mark.filterwarnings("ignore:. tuples compete for")  # of the smallest shapes
 @pytest.mark.parametrize(("density", "degrees"), [("gaussian", None), ("student", 2.5)])
 @in_all_shapes
 def test_all_tuples_enumerated_equal_the_dense_layer(in_shape, out_shape, density, degrees):
@@ -81,7 +82,7 @@ def test_the_window_is_the_region_if_not_given():
 def test_one_draw_equals_the_dense_matrix_of_that_draw(in_shape, out_shape):
     space = (*out_shape, *in_shape)
     layer = SparseLayer(in_shape, out_shape, tuples=6, context=3, seed=0).double()
-    draw = layer.draw(generator=seeded(1))
+    draw = layer.sample(generator=seeded(1))
     x = random_input(3, *in_shape)
     expected = apply_dense(weights_of(draw, space), x, len(out_shape))
     torch.testing.assert_close(layer(x, generator=seeded(1)), expected)
@@ -95,7 +96,7 @@ def test_a_draw_deals_values_out_over_the_distinct_tuples_of_each_context(
     """The same integer tuples, context by context and repeats once, with SciPy's densities."""
     space = (4, 4)
     layer = SparseLayer((4,), (4,), tuples=6, context=context, density=density, seed=0).double()
-    draw = layer.draw(generator=seeded(1))
+    draw = layer.sample(generator=seeded(1))
     contexts = points_of(draw.indices)
     assert len(contexts) == 6 // context
     assert any(len(points) < draw.indices.shape[-2] for points in contexts), "no repeats to remove"
@@ -106,7 +107,7 @@ def test_a_draw_deals_values_out_over_the_distinct_tuples_of_each_context(
 def test_each_context_gets_its_own_values_back():
     layer = SparseLayer((4,), (4,), tuples=6, context=2, seed=0).double()
     for mode in MODES:
-        draw = layer.draw(mode=mode)
+        draw = layer.sample(mode=mode)
         torch.testing.assert_close(draw.values.sum(-1), layer.wiring().values.view(3, 2).sum(-1))
 
 
@@ -121,6 +122,7 @@ def test_rounded_equals_a_matrix_by_hand():
     assert torch.equal(layer(x), torch.tensor([[1.0, 20000.0, 70.0]]))
 
 
+@pytest.mark.filterwarnings("ignore:. tuples compete for")  # of the smallest shapes
 @in_all_shapes
 def test_rounded_puts_every_value_at_the_nearest_index(in_shape, out_shape):
     layer = SparseLayer(in_shape, out_shape, tuples=9, seed=0).double().eval()
@@ -194,6 +196,28 @@ def test_shared_values_gather_the_gradients_of_their_tuples():
     )
     summed = torch.zeros(3).double().index_add(0, numbers, separate["source.values"])
     assert_same(gathered, {**separate, "source.values": summed})
+
+
+@pytest.mark.parametrize(
+    ("options", "count", "places"),
+    [
+        ({"tuples": 100}, 100, 16),
+        ({"tuples": 17}, 17, 16),
+        ({"tuples": 40, "context": 20}, 20, 16),
+        ({"template": fan_in((4,), (4,), tuples=5)}, 5, 4),
+    ],
+)
+def test_more_tuples_than_places_are_warned_of(options, count, places):
+    with pytest.warns(UserWarning, match=f"^{count} tuples compete for {places} places"):
+        layer = SparseLayer((4,), (4,), **options)
+    assert layer(torch.ones(2, 4)).shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    "options", [{"tuples": 16}, {"tuples": 40, "context": 8}, {"template": fan_in((4,), (4,), 4)}]
+)
+def test_as_many_tuples_as_places_are_fine(options):
+    assert SparseLayer((4,), (4,), **options)(torch.ones(2, 4)).shape == (2, 4)
 
 
 def test_values_may_all_be_shared():

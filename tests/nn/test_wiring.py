@@ -1,5 +1,5 @@
 # ruff: noqa: E501  # tables, one bad call a line
-"""What a source says: its forms, its bounds, and what is refused."""
+"""The output of a source: its forms, its bounds, and what is refused."""
 
 import functools
 import re
@@ -76,7 +76,7 @@ def test_shapes_of_what_is_shown(prefix, columns):
     out_shape = (4,) * (columns - 1)
     layer = HyperLayer(lambda x: ONES(*prefix, 6, columns + 2), (5,), out_shape, context=2)
     x = ONES(*prefix, 5)
-    shapes = [tuple(t.shape) for t in (*layer.wiring(x), *layer.draw(x, mode="rounded"))]
+    shapes = [tuple(t.shape) for t in (*layer.wiring(x), *layer.sample(x, mode="rounded"))]
     full = (*prefix, 6, columns)
     contexts = (*prefix, 3, 2)
     assert shapes == [full, full, full[:-1], (*contexts, columns), contexts]
@@ -85,14 +85,14 @@ def test_shapes_of_what_is_shown(prefix, columns):
 def test_looking_costs_no_randomness():
     layer = SparseLayer((7,), (5,), tuples=6)
     before = torch.get_rng_state()
-    for look in (layer.wiring, layer.freeze, lambda: layer.draw(mode="expected")):
+    for look in (layer.wiring, layer.freeze, lambda: layer.sample(mode="expected")):
         look()
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_gradients_reach_the_raw_numbers_from_what_is_shown():
     layer = SparseLayer((7,), (5,), tuples=6)
-    total = sum(tensor.sum() for tensor in (*layer.wiring(), layer.draw().values))
+    total = sum(tensor.sum() for tensor in (*layer.wiring(), layer.sample().values))
     assert isinstance(total, Tensor)
     total.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in layer.parameters())
@@ -124,6 +124,7 @@ BAD_OUTPUTS = [
     ((GOOD[0], ONES(3, 5), GOOD[2]), ValueError, "raw variances must have shape (3, 6); got (3, 5)"),
     ((GOOD[0], ONES(6), GOOD[2]), ValueError, "raw variances must have shape (3, 6); got (6,)"),
     ((*GOOD[:2], ONES(3, 6, 1)), ValueError, "values must have shape (3, 6); got (3, 6, 1)"),
+    (ONES(3, 0, 4), ValueError, "source must return at least one tuple; got raw means of shape (3, 0, 2)"),
     ((*GOOD[:2], ONES(1)), ValueError, "values must have shape (3, 6); got (1,)"),
     (ONES(2, 6, 4), ValueError, "source must return one wiring, or one for each instance of the batch (3,); got a prefix of (2,)"),
     (ONES(1, 6, 4), ValueError, "source must return one wiring, or one for each instance of the batch (3,); got a prefix of (1,)"),
@@ -166,7 +167,7 @@ def test_what_cannot_be_called_is_no_source(source, error, message):
 
 def test_an_adaptive_layer_has_no_wiring_without_an_input():
     layer = HyperLayer(lambda x: ONES(6, 4), (5,), (4,))
-    for look in (layer.wiring, layer.draw):
+    for look in (layer.wiring, layer.sample):
         with pytest.raises(
             ValueError, match=r"x must be given, since the source .* reads it; got None"
         ):

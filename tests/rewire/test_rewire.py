@@ -205,11 +205,11 @@ def test_the_state_of_another_number_of_tuples_is_refused():
     assert one.rewire.steps == 0
 
 
-def test_removed_it_watches_no_more():
+def test_removed_it_reads_no_more():
     layer = flat_layer(9, 4)
     first = setup(layer)
     first.rewire.remove()
-    assert layer.watch is None
+    assert layer.on_sample is None
     layer(torch.randn(4, 9)).sum().backward()
     assert (first.rewire.gradients == -1).all()
     second = setup(layer)
@@ -306,7 +306,7 @@ def test_a_second_one_for_the_same_layer_is_refused():
     one = setup(flat_layer(9, 2))
     with pytest.raises(ValueError, match="layer must not be rewired yet; remove"):
         setup(one.layer)
-    assert one.layer.watch == one.rewire._watch
+    assert one.layer.on_sample == one.rewire._on_sample
 
 
 def test_an_optimizer_of_other_parameters_is_refused():
@@ -315,7 +315,16 @@ def test_an_optimizer_of_other_parameters_is_refused():
     for parameters in ([nn.Parameter(torch.ones(2))], [source.raw_means, source.values]):
         with pytest.raises(ValueError, match="optimizer must hold the parameters of the layer"):
             Rewire(layer, torch.optim.SGD(parameters, lr=0.1))
-    assert layer.watch is None
+    assert layer.on_sample is None
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("optimizer", [None, [], "Adam"])
+def test_what_is_no_optimizer_is_refused(optimizer):
+    layer = flat_layer(9, 2)
+    with pytest.raises(TypeError, match=r"optimizer must be a torch\.optim\.Optimizer; got [Nls]"):
+        Rewire(layer, optimizer)
+    assert layer.on_sample is None
 
 
 @pytest.mark.parametrize(
@@ -325,13 +334,14 @@ def test_an_optimizer_of_other_parameters_is_refused():
         ({"negligible": -0.1}, "negligible must be between 0 and 1; got -0.1"),
         ({"negligible": 1.5}, "negligible must be between 0 and 1; got 1.5"),
         ({"patience": -1}, "patience must be at least 0; got -1"),
+        ({"patience": 2**70}, "patience must be at most 2**63 - 1; got 1180591620717411303424"),
     ],
 )
 def test_bad_options_are_refused(options, message):
     layer = flat_layer(9, 2)
     with pytest.raises(ValueError, match=re.escape(message)):
         setup(layer, **options)
-    assert layer.watch is None
+    assert layer.on_sample is None
 
 
 COMPILED = """
@@ -349,4 +359,4 @@ def test_a_compiled_layer_without_graph_breaks_is_refused():
     script = [sys.executable, "-c", COMPILED]
     result = subprocess.run(script, capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert "Rewire watches gradients inside of the layer, which cannot be compiled" in result.stderr
+    assert "Rewire reads gradients inside the layer, which cannot be compiled" in result.stderr

@@ -130,6 +130,7 @@ def test_tuples_without_a_free_place_stay_as_they_are(free):
     assert source.values.tolist() == [kept, *[0.0] * free, *values[1 + free :]]
 
 
+@pytest.mark.filterwarnings("ignore:.* tuples compete for")
 @settings(max_examples=60)
 @given(data=st.data(), size=st.integers(2, 5), count=st.integers(1, 10), patience=st.integers(0, 2))
 def test_exactly_the_wasted_tuples_move(data, size, count, patience):

@@ -11,7 +11,7 @@ import torch
 from tests.rewire.wires import Setup, allowed_places, make, setup, space_of
 from torch import Tensor
 
-from sparsewire import Draw, HyperLayer, Rewire, SparseLayer
+from sparsewire import HyperLayer, Rewire, Sample, SparseLayer
 from sparsewire.ops import flat_index
 
 # What is kept of each pass.
@@ -26,12 +26,12 @@ def watched(one: Setup) -> list[Pass]:
     """Collect the draws of every pass, with the gradients of their values."""
     passes: list[Pass] = []
 
-    def watch(draw: Draw) -> None:
+    def watch(draw: Sample) -> None:
         indices = draw.indices
         draw.values.register_hook(lambda g: passes.append(Pass(indices, g.clone())))
-        one.rewire._watch(draw)
+        one.rewire._on_sample(draw)
 
-    one.layer.watch = watch
+    one.layer.on_sample = watch
     return passes
 
 
@@ -164,11 +164,11 @@ def test_a_pass_leaves_nothing_behind():
     one = setup(SparseLayer((9,), (8,), tuples=6, seed=0))
     alive: list[Any] = []
 
-    def watch(draw: Draw) -> None:
+    def watch(draw: Sample) -> None:
         alive.append(weakref.ref(draw.values))
-        one.rewire._watch(draw)
+        one.rewire._on_sample(draw)
 
-    one.layer.watch = watch
+    one.layer.on_sample = watch
     for _ in range(3):
         one.layer(torch.randn(4, 9)).sum().backward()
     gc.collect()

@@ -66,7 +66,7 @@ def test_a_glimpse_model_is_built_as_told(frame, numbers):
 def test_a_transformer_is_built_as_told(frame, numbers):
     model = build("transformer", source="convnet", frame=frame, size=7).model
     assert isinstance(model, SpatialTransformer)
-    assert (model.frame, model.squash, model.size) == (frame, "corners", 7)
+    assert (model.frame, model.bound, model.size) == (frame, "corners", 7)
     assert net_of(model).head[-1].out_features == numbers
 
 

@@ -175,7 +175,7 @@ def test_a_score_that_all_cells_share_changes_nothing():
 def test_a_box_grows_by_powers_and_keeps_its_centre():
     numbers = [0.0, 0.0, 0.7, -1.5]
     find = told_always(numbers, cover=0.4)
-    look = sw.Glimpse((1, 32, 32), 3, squash="none", cover=0.4, source=find)
+    look = sw.Glimpse((1, 32, 32), 3, bound="none", cover=0.4, source=find)
     first, *_, last = look.corners(torch.rand(1, 1, 32, 32))[0, 0] / 31
     torch.testing.assert_close((first + last) / 2, torch.full((2,), 0.5))
     torch.testing.assert_close(last - first, 0.4 * torch.tensor(numbers[2:]).exp())
@@ -262,7 +262,7 @@ def test_numbers_have_the_dtype_of_the_parameters(dtype):
 
 
 def test_glimpses_of_a_finder_begin_over_most_of_the_image():
-    look = sw.Glimpse((1, 41, 41), 17, squash="none", cover=0.8, source=Finder(1, cover=0.8))
+    look = sw.Glimpse((1, 41, 41), 17, bound="none", cover=0.8, source=Finder(1, cover=0.8))
     x = torch.rand(2, 1, 41, 41)
     points = look.eval().points(x)[0, 0]
     torch.testing.assert_close(points[-1, -1] - points[0, 0], torch.full((2,), 32.0))
@@ -275,7 +275,7 @@ def test_glimpses_of_a_finder_begin_over_most_of_the_image():
 @pytest.mark.parametrize("mode", ["sampled", "expected"])
 def test_gradients_of_glimpses_reach_the_finder(mode):
     find = trained(2, 3)
-    look = sw.Glimpse((2, 32, 32), 4, 3, squash="none", source=find)
+    look = sw.Glimpse((2, 32, 32), 4, 3, bound="none", source=find)
     out: Any = look(torch.rand(3, 2, 32, 32), mode=mode)
     assert out.shape == (3, 3, 2, 4, 4)
     out.square().sum().backward()
@@ -294,7 +294,7 @@ def test_glimpses_learn_to_find_a_spot_anywhere():
         return (-(down + right) / 20).exp().unsqueeze(1)
 
     find = Finder(1, cover=0.5)
-    look = sw.Glimpse((1, 48, 48), 4, squash="none", cover=0.5, source=find)
+    look = sw.Glimpse((1, 48, 48), 4, bound="none", cover=0.5, source=find)
     look.layer.source.values.requires_grad_(False)
     optimizer = torch.optim.Adam(find.parameters(), lr=0.001)
     for _ in range(100):
@@ -343,6 +343,6 @@ def test_bad_arguments_are_named(given, kind, message):
 
 
 def test_a_finder_of_places_is_no_source_of_boxes():
-    look = sw.Glimpse((1, 16, 16), 4, squash="none", source=Finder(1, cover=None))
+    look = sw.Glimpse((1, 16, 16), 4, bound="none", source=Finder(1, cover=None))
     with pytest.raises(ValueError, match=r"source must return \(b, 4\)"):
         look(torch.rand(3, 1, 16, 16))

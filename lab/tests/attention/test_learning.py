@@ -130,7 +130,7 @@ def test_the_price_of_a_glimpse_has_a_gradient_but_is_no_part_of_the_loss(model,
     """The gradient is that of the cross-entropy and the price; reported is the cross-entropy."""
     free, paying = (build(model, source=source, zoom=zoom) for zoom in (0.0, 3.0))
     assert free.zooming is None
-    assert looks_of(free.model).watch is None
+    assert looks_of(free.model).on_points is None
     losses, found = [], []
     for trial in (free, paying):
         torch.manual_seed(5)
@@ -141,7 +141,7 @@ def test_the_price_of_a_glimpse_has_a_gradient_but_is_no_part_of_the_loss(model,
 
     # By hand, with points of its own: 6 of them over some share of 60 pixels.
     seen: list[Tensor] = []
-    looks_of(paying.model).watch = seen.append
+    looks_of(paying.model).on_points = seen.append
     torch.manual_seed(5)
     scene, labels = attention_trial.draw_batch(paying.digits, 32, paying.canvas)
     scores = paying.model(scene.images)

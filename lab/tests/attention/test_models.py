@@ -173,10 +173,10 @@ def test_a_glimpse_classifier_classifies_what_its_glimpses_read():
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("squash", ["corners", "none"])
-def test_a_spatial_transformer_starts_over_most_of_the_image(frame, squash):
+@pytest.mark.parametrize("bound", ["corners", "none"])
+def test_a_spatial_transformer_starts_over_most_of_the_image(frame, bound):
     x = torch.rand(2, 3, 21, 21)
-    model = SpatialTransformer((3, 21, 21), size=17, cover=0.8, frame=frame, squash=squash)
+    model = SpatialTransformer((3, 21, 21), size=17, cover=0.8, frame=frame, bound=bound)
     torch.testing.assert_close(model.read(x), x[:, :, 2:19, 2:19], atol=1e-5, rtol=1e-5)
 
 
@@ -188,11 +188,11 @@ def test_a_spatial_transformer_reads_between_pixels():
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("squash", ["corners", "none"])
-def test_a_spatial_transformer_looks_where_a_glimpse_does(frame, squash):
+@pytest.mark.parametrize("bound", ["corners", "none"])
+def test_a_spatial_transformer_looks_where_a_glimpse_does(frame, bound):
     """The same numbers of a source are the same frame for both."""
     source = Given(0.3 * torch.randn(3, COUNTS[frame]))
-    words: dict[str, Any] = {"frame": frame, "squash": squash, "cover": 0.4, "source": source}
+    words: dict[str, Any] = {"frame": frame, "bound": bound, "cover": 0.4, "source": source}
     x = torch.rand(3, 1, 15, 19)
     points = SpatialTransformer((1, 15, 19), 5, **words).points(x)
     looked = Glimpse((1, 15, 19), 5, **words).points(x)
@@ -205,7 +205,7 @@ def test_a_spatial_transformer_reads_the_border_where_a_frame_is_outside():
     """Of 9 × 9 pixels, the box from −2 to 6 down and from 4 to 12 right, 5 × 5 points."""
     numbers = torch.tensor([-2.0, 4.0, 6.0, 12.0]) / 8 - torch.tensor([0.25, 0.25, 0.75, 0.75])
     model = SpatialTransformer(
-        (2, 9, 9), 5, frame="box", squash="none", cover=0.5, source=Given(numbers)
+        (2, 9, 9), 5, frame="box", bound="none", cover=0.5, source=Given(numbers)
     )
     x = torch.rand(3, 2, 9, 9)
     rows, cols = torch.tensor([0, 0, 2, 4, 6]), torch.tensor([4, 6, 8, 8, 8])
@@ -214,10 +214,10 @@ def test_a_spatial_transformer_reads_the_border_where_a_frame_is_outside():
 
 def test_a_watch_is_called_with_where_a_spatial_transformer_looks():
     source = Given(torch.zeros(4))
-    model = SpatialTransformer((1, 21, 31), 4, frame="box", squash="none", cover=0.5, source=source)
-    assert model.watch is None
+    model = SpatialTransformer((1, 21, 31), 4, frame="box", bound="none", cover=0.5, source=source)
+    assert model.on_points is None
     seen: list[Tensor] = []
-    model.watch = seen.append
+    model.on_points = seen.append
     x = torch.rand(3, 1, 21, 31)
     model(x)
     (points,) = seen
@@ -225,7 +225,7 @@ def test_a_watch_is_called_with_where_a_spatial_transformer_looks():
     torch.testing.assert_close(points * torch.tensor([20.0, 30.0]), model.points(x))
     (gradient,) = torch.autograd.grad(points.mean(), source.numbers)
     torch.testing.assert_close(gradient, torch.full((4,), 0.25))  # half of each of two axes
-    before, model.watch = len(seen), None
+    before, model.on_points = len(seen), None
     model(x)
     assert len(seen) == before
 
@@ -234,7 +234,7 @@ def test_a_finder_points_a_spatial_transformer():
     """It starts over the same share, and learns where to look from what is read."""
     find = Finder(1, cover=0.5)
     model = SpatialTransformer(
-        (1, 32, 32), 5, frame="box", squash="none", cover=0.5, source=find, classes=3
+        (1, 32, 32), 5, frame="box", bound="none", cover=0.5, source=find, classes=3
     )
     x = torch.rand(4, 1, 32, 32)
     first, last = model.points(x)[:, 0, 0, 0], model.points(x)[:, 0, -1, -1]
@@ -251,7 +251,7 @@ def test_a_finder_points_a_spatial_transformer():
     ("given", "message"),
     [
         ({"frame": "circle"}, "frame must be one of 'box', 'affine', 'quadrangle'; got 'circle'"),
-        ({"squash": "points"}, "squash must be one of 'corners', 'none'; got 'points'"),
+        ({"bound": "points"}, "bound must be one of 'corners', 'none'; got 'points'"),
         ({"cover": 1.0}, "cover must be between"),
         ({"size": 0}, "size must be at least 1"),
     ],

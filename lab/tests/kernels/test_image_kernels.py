@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import sparsewire as sw
 from sparsewire.engines import interpreted
-from sparsewire_lab.attention.convnet import ConvPair
+from sparsewire_lab.attention.convnet import FusedPair
 from sparsewire_lab.kernels import conv, conv_relu, pool_relu
 from sparsewire_lab.kernels._triton import image_library, images
 
@@ -468,7 +468,7 @@ def test_second_derivatives_of_a_pool(size, device, calls):
 @pytest.mark.parametrize("pool", [1, 2])
 def test_a_pair_of_convolutions(pool, device, calls):
     """As torch's own modules compute it in float64: every parameter by its name."""
-    pair = ConvPair(1, 16, pool)
+    pair = FusedPair(1, 16, pool)
     x = torch.rand(2, 1, 9, 7, generator=seeded(0))
     leaves = {name: p.detach() for name, p in pair.named_parameters()}
 

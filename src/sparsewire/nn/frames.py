@@ -16,9 +16,9 @@ from sparsewire.annotations import Float
 from sparsewire.checks import cached, check_choice, check_range
 
 Frame = Literal["box", "affine", "quadrangle"]
-Squash = Literal["corners", "points", "none"]
+Bound = Literal["corners", "points", "none"]
 FRAMES: tuple[Frame, ...] = get_args(Frame)
-SQUASHES: tuple[Squash, ...] = get_args(Squash)
+BOUNDS: tuple[Bound, ...] = get_args(Bound)
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -27,7 +27,7 @@ COUNTS: dict[Frame, int] = {"box": 4, "affine": 6, "quadrangle": 8}
 
 
 def frame_points(
-    numbers: Float[Tensor, "*b n"], frame: Frame, squash: Squash, rows: int, cols: int
+    numbers: Float[Tensor, "*b n"], frame: Frame, bound: Bound, rows: int, cols: int
 ) -> Float[Tensor, "*b rows cols 2"]:
     """Return the points of a grid, row by row: down and right, as raw means.
 
@@ -40,7 +40,7 @@ def frame_points(
             quadrangle, the corners top left, top right, bottom left and bottom right. All
             points are (down, right).
         frame: Which of them.
-        squash: What becomes a position: the corners, or the points.
+        bound: What becomes a position: the corners, or the points.
         rows: Points from top to bottom.
         cols: Points from left to right.
 
@@ -50,7 +50,7 @@ def frame_points(
         tensor([[0.2500, 0.3750, 0.5000],
                 [0.2500, 0.3750, 0.5000]])
     """
-    if squash == "corners":
+    if bound == "corners":
         numbers = _squash(numbers, frame)
     matrix = _matrix(frame, rows, cols, numbers.dtype, numbers.device)
     # Not a matrix product: that may be rounded to fewer digits than positions need.
@@ -65,13 +65,13 @@ def corners_of(points: Float[Tensor, "*b rows cols 2"]) -> Float[Tensor, "*b 4 2
 
 
 def start_numbers(
-    frame: Frame, squash: Squash, cover: float, shift: tuple[float, float] = (0.0, 0.0)
+    frame: Frame, bound: Bound, cover: float, shift: tuple[float, float] = (0.0, 0.0)
 ) -> Float[Tensor, " n"]:
     """Return numbers for an upright frame in the middle of the image.
 
     Args:
         frame: Which kind.
-        squash: What will be squashed.
+        bound: What will be squashed.
         cover: Share of the height and of the width that it covers, between 0 and 1.
         shift: How far it lies from the middle, down and right, in shares of the image; with
             squashed points, in the middle of the frame.
@@ -84,17 +84,17 @@ def start_numbers(
         (tensor([0.1000, 0.1000]), tensor([0.9000, 0.9000]))
     """
     check_choice("frame", frame, FRAMES)
-    check_choice("squash", squash, SQUASHES)
+    check_choice("bound", bound, BOUNDS)
     check_range("cover", cover, 1e-3, 1 - 1e-3)
     for part in shift:
         check_range("shift", part, -(1 - cover) / 2 + 1e-6, (1 - cover) / 2 - 1e-6)
     half = cover / 2
-    if squash == "points":
+    if bound == "points":
         # Squashing comes later: it keeps a quarter of what is near the middle.
         half, moved = _logit(0.5 + half), [4 * part for part in shift]
         ends = [(m - half, m + half) for m in moved]
         middle, sides = moved, half
-    elif squash == "none":
+    elif bound == "none":
         ends = [(0.5 + m - half, 0.5 + m + half) for m in shift]
         middle, sides = [0.5 + m for m in shift], half
     else:
@@ -109,7 +109,7 @@ def start_numbers(
 
 
 def start_of_all(
-    frame: Frame, squash: Squash, cover: float, count: int, rows: int, cols: int
+    frame: Frame, bound: Bound, cover: float, count: int, rows: int, cols: int
 ) -> Float[Tensor, "g n"]:
     """Return numbers for several frames of rows × cols points, one beside the other.
 
@@ -123,7 +123,7 @@ def start_of_all(
         # A lattice with the golden ratio: evenly spread for any number of points.
         spread = (number * _GOLDEN % 1 + 0.5 / count) % 1 - 0.5, (number + 0.5) / count - 0.5
         shift = [part * min(apart, room) for part, apart in zip(spread, spacing, strict=True)]
-        frames.append(start_numbers(frame, squash, cover, (shift[0], shift[1])))
+        frames.append(start_numbers(frame, bound, cover, (shift[0], shift[1])))
     return torch.stack(frames)
 
 

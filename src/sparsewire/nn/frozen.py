@@ -1,4 +1,4 @@
-"""What is left of a layer once its wiring is settled: a plain sparse tensor with a forward."""
+"""The result of training: a plain sparse tensor with a forward pass, no longer sampled."""
 
 import contextlib
 import math
@@ -7,21 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sparsewire.annotations import Float, Int
-from sparsewire.checks import check_count, check_floating, check_integer, check_shape
+from sparsewire.annotations import Int
+from sparsewire.checks import check_floating, check_integer, check_shape
 from sparsewire.nn.layout import Placed, Shapes
+from sparsewire.nn.linear_map import LinearMap
 from sparsewire.ops.bound import working_dtype
 
 
-class FrozenLayer(nn.Module):
+class FrozenLayer(LinearMap):
     """A fixed sparse linear map: y[b..] = Σ W[b.., a..] x[a..] (+ bias), W in coordinate form.
 
     Made by `SparseLayer.freeze()` and `HyperLayer.freeze()`. It holds integer buffers `rows` and
     `cols` (into the flattened output and input, sorted, without repeats), their `values` and the
-    `bias`, if there is one; nothing is learned or drawn. An empty one takes the sizes of any
-    `state_dict` that fits its shapes:
+    `bias`, if there is one; nothing is learned or sampled. `torch.export`, ONNX and
+    `torch.jit.script` take it. An empty one takes the `state_dict` of any other with its shapes:
 
     Examples:
         >>> import sparsewire as sw
@@ -34,10 +35,13 @@ class FrozenLayer(nn.Module):
         (True, True)
     """
 
+    __jit_unused_properties__ = ("indices",)
     rows: Tensor
     cols: Tensor
     values: Tensor
-    bias: Tensor | None
+    # For TorchScript: it has no tuples of any length.
+    _ins: list[int]
+    _outs: list[int]
 
     def __init__(
         self,
@@ -48,10 +52,10 @@ class FrozenLayer(nn.Module):
         features: int = 0,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.in_shape = check_shape("in_shape", in_shape)
-        self.out_shape = check_shape("out_shape", out_shape)
-        self.features = check_count("features", features)
+        ins = check_shape("in_shape", in_shape)
+        super().__init__(ins, out_shape, features)
+        self._ins, self._outs = list(ins), list(self.out_shape)
+        self._in_size, self._out_size = math.prod(self._ins), math.prod(self._outs)
         self.register_buffer("rows", torch.empty(0, dtype=torch.int64))
         self.register_buffer("cols", torch.empty(0, dtype=torch.int64))
         self.register_buffer("values", torch.empty(0, dtype=dtype))
@@ -71,39 +75,35 @@ class FrozenLayer(nn.Module):
         layer.bias = None if bias is None else bias.detach().clone()
         return layer
 
-    def forward(self, x: Float[Tensor, "*x"]) -> Float[Tensor, "*y"]:
+    def forward(self, x: Tensor) -> Tensor:  # TorchScript reads no shape annotations
         """Apply the map to any batch of inputs, in the dtype of the input."""
-        check_floating("x", x)
-        axis = x.dim() - len(self.in_shape) - self.features
-        inner = tuple(x.shape[axis : x.dim() - self.features]) if axis >= 0 else ()
-        if inner != self.in_shape:
-            raise ValueError(
-                f"x must have shape (*b, *in_shape, *features) with in_shape {self.in_shape} and "
-                f"{self.features} feature dimensions; got {tuple(x.shape)}"
-            )
-        # Plain operations: this is what torch.export and ONNX see.
-        dtype = working_dtype(torch.promote_types(self.values.dtype, x.dtype))
-        batch, rest = x.shape[:axis], x.shape[x.dim() - self.features :]
-        flat = x.to(dtype).reshape(*batch, math.prod(self.in_shape), *rest)
-        weights = self.values.to(dtype).view(-1, *[1] * self.features)
+        if not torch.jit.is_scripting():  # pyright: ignore[reportPrivateImportUsage]
+            self._check_input(x)
+        # Plain operations, known to torch.export, ONNX and TorchScript, which cannot unpack lists.
+        dtype = torch.promote_types(self.values.dtype, x.dtype)
+        dtype = torch.float64 if dtype == torch.float64 else torch.float32
+        last = x.dim() - self.features
+        axis, sizes = last - len(self._ins), list(x.shape)
+        batch, rest = sizes[:axis], sizes[last:]
+        flat = x.to(dtype).reshape(batch + [self._in_size] + rest)  # noqa: RUF005
+        weights = self.values.to(dtype).view([-1] + [1] * self.features)
         moved = flat.index_select(axis, self.cols) * weights
-        y = flat.new_zeros(*batch, math.prod(self.out_shape), *rest)
-        y = y.index_add(axis, self.rows, moved).reshape((*batch, *self.out_shape, *rest))
-        y = y.to(x.dtype)
+        y = flat.new_zeros(batch + [self._out_size] + rest)  # noqa: RUF005
+        y = y.index_add(axis, self.rows, moved).reshape(batch + self._outs + rest).to(x.dtype)
         if self.bias is not None:
-            y = y + self.bias.to(y.dtype).view((*self.out_shape, *[1] * self.features))
+            y = y + self.bias.to(y.dtype).view(self._outs + [1] * self.features)
         return y
 
     @property
     def indices(self) -> Int[Tensor, "m r"]:
         """Index tuples of the nonzero elements, output columns first."""
         outs = torch.unravel_index(self.rows, self.out_shape) if self.out_shape else ()
-        ins = torch.unravel_index(self.cols, self.in_shape) if self.in_shape else ()
+        ins = torch.unravel_index(self.cols, tuple(self._ins)) if self._ins else ()
         return torch.stack([*outs, *ins], dim=-1)
 
     def coo(self) -> Tensor:
         """Return W as a torch sparse COO tensor of shape (*out_shape, *in_shape)."""
-        shape = (*self.out_shape, *self.in_shape)
+        shape = (*self._outs, *self._ins)
         with _without_notices():
             return torch.sparse_coo_tensor(
                 self.indices.t(), self.values, shape, is_coalesced=True, check_invariants=True
@@ -111,7 +111,7 @@ class FrozenLayer(nn.Module):
 
     def csr(self) -> Tensor:
         """Return the flattened W as a torch sparse CSR matrix."""
-        sizes = (math.prod(self.out_shape), math.prod(self.in_shape))
+        sizes = (self._out_size, self._in_size)
         counts = torch.bincount(self.rows, minlength=sizes[0])
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         with _without_notices():
@@ -120,10 +120,10 @@ class FrozenLayer(nn.Module):
             )
 
     def dense(self) -> Tensor:
-        """Return W as a dense tensor, for looking at small ones."""
-        sizes = (math.prod(self.out_shape), math.prod(self.in_shape))
+        """Return W as a dense tensor."""
+        sizes = (self._out_size, self._in_size)
         matrix = self.values.new_zeros(sizes).index_put_((self.rows, self.cols), self.values)
-        return matrix.view((*self.out_shape, *self.in_shape))
+        return matrix.view(*self._outs, *self._ins)
 
     def extra_repr(self) -> str:
         """Show the shapes and the number of nonzero elements."""
@@ -138,13 +138,13 @@ class FrozenLayer(nn.Module):
         """Take the number of elements from the state, after checking that they lie inside W."""
         names = [prefix + name for name in Placed._fields]
         if all(name in state_dict for name in names):
-            found = Placed(*(state_dict[name] for name in names))
-            _check_state(found, prefix, math.prod(self.out_shape), math.prod(self.in_shape))
-            found = _in_order(found)
-            for name, tensor in found._asdict().items():
+            saved = Placed(*(state_dict[name] for name in names))
+            _check_state(saved, prefix, self._out_size, self._in_size)
+            saved = _in_order(saved)
+            for name, tensor in saved._asdict().items():
                 mine = getattr(self, name)
                 setattr(self, name, mine.new_empty(tensor.shape, dtype=tensor.dtype))
-            state_dict = {**state_dict, **dict(zip(names, found, strict=True))}
+            state_dict = {**state_dict, **dict(zip(names, saved, strict=True))}
         elif any(name in state_dict for name in names):
             missing = [name for name in names if name not in state_dict]
             raise ValueError(f"{', '.join(names)} must come together; got none for {missing}")
@@ -153,7 +153,7 @@ class FrozenLayer(nn.Module):
 
 @contextlib.contextmanager
 def _without_notices() -> Iterator[None]:
-    """Keep quiet what torch says to all users of its sparse tensors: they are checked here."""
+    """Silence warnings that torch gives to all users of sparse tensors: they are checked here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
         warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")
@@ -170,15 +170,15 @@ def _in_order(placed: Placed) -> Placed:
     return Placed(pairs[0], pairs[1], summed)
 
 
-def _check_state(found: Placed, prefix: str, rows: int, cols: int) -> None:
+def _check_state(saved: Placed, prefix: str, rows: int, cols: int) -> None:
     """Refuse a state that is not a sparse matrix of this size."""
-    check_integer(f"{prefix}rows", found.rows)
-    check_integer(f"{prefix}cols", found.cols)
-    check_floating(f"{prefix}values", found.values)
-    if found.rows.dim() != 1 or len({tuple(tensor.shape) for tensor in found}) != 1:
-        shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in found._asdict().items())
+    check_integer(f"{prefix}rows", saved.rows)
+    check_integer(f"{prefix}cols", saved.cols)
+    check_floating(f"{prefix}values", saved.values)
+    if saved.rows.dim() != 1 or len({tuple(tensor.shape) for tensor in saved}) != 1:
+        shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in saved._asdict().items())
         raise ValueError(f"{prefix}rows, cols and values must be lists of one length; got {shapes}")
-    for name, index, size in (("rows", found.rows, rows), ("cols", found.cols, cols)):
+    for name, index, size in (("rows", saved.rows, rows), ("cols", saved.cols, cols)):
         if index.numel() and not 0 <= index.min() <= index.max() < size:
             raise ValueError(
                 f"{prefix}{name} must lie in 0 … {size - 1}; "

@@ -1,5 +1,6 @@
 """Glimpse attention: a network chooses where in an image to look, and only that is read."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,18 +10,19 @@ from torch import Tensor, nn
 from sparsewire.annotations import Float
 from sparsewire.checks import check_choice, check_count, check_open_shape
 from sparsewire.nn.frames import (
+    BOUNDS,
     COUNTS,
     FRAMES,
-    SQUASHES,
+    Bound,
     Frame,
-    Squash,
     corners_of,
     frame_points,
     start_of_all,
 )
+from sparsewire.nn.frozen import FrozenLayer
 from sparsewire.nn.hyper import HyperLayer, Mode
-from sparsewire.nn.wiring import Wiring
-from sparsewire_lab.attention.convnet import ConvNet, grid_for
+from sparsewire.nn.source_network import REDUCTION, SourceNetwork, grid_for
+from sparsewire.nn.wiring import Wiring, reads_input
 
 _REGION = 20  # the paper's, for 100 × 100 images
 
@@ -28,32 +30,30 @@ _REGION = 20  # the paper's, for 100 × 100 images
 class Glimpse(nn.Module):
     """Small pictures cut out of an image, at places that a source network chooses.
 
-    For every glimpse the source gives the numbers of a frame. The points of an even grid in that
+    For every glimpse the source returns the numbers of a frame. The points of an even grid in that
     frame are the means of the tuples: each output reads one place of the image, in its own channel.
-    All tuples of a glimpse share one variance and one value, which are learned. The glimpses are
-    one sparse tensor, drawn and read in one call.
+    All tuples of a glimpse share one variance and one value, which are learned. All glimpses
+    together are one sparse tensor, sampled and read in one call.
 
     Args:
         image: Channels, height and width; `None` for sizes that may change between calls.
         size: Side of a glimpse, or its rows and columns.
         glimpses: Number of glimpses.
         source: Module that returns the numbers of all frames, (b, glimpses · numbers), for images
-            (b, channels, height, width); the paper's `ConvNet` if not given.
+            (b, channels, height, width). If its `forward` takes no argument it returns
+            (1, glimpses · numbers), for all images alike. If not given, a `SourceNetwork` with the
+            layers of the paper, for images of at least 8 × 8 pixels.
         frame: `"box"` (4 numbers: two corners), `"affine"` (6) or `"quadrangle"` (8).
-        squash: What is brought into the image: the `"corners"`, with an even grid between them;
-            the `"points"`, as the paper words it; or `"none"`, for a source such as `Finder` that
-            tells positions itself. See `sparsewire.nn.frames.frame_points`.
+        bound: Where a sigmoid bounds the frame to the image: at its `"corners"`, with an even grid
+            between them; at each of its `"points"`, as the paper words it; or `"none"`, for a
+            source that returns positions. See `sparsewire.nn.frames.frame_points`.
         cover: Share of the image's sides that the frames cover before training, when the source
             returns zeros: most of it, so that there is something to see and to learn from. Several
-            start a part of a pixel apart, and together see more than one.
-        local_samples: Integer tuples drawn around each point, the paper's a_l.
-        global_samples: Integer tuples drawn from everywhere, the paper's a_g.
-        region: Sizes of the local region; 20 as in the paper, cut to the image, if not given.
+            frames start a fraction of a grid step apart, and together see more than one.
+        local_samples: Integer tuples sampled around each point, the paper's a_l.
+        global_samples: Integer tuples sampled from everywhere, the paper's a_g.
+        region: Sizes of the local region; 20 as in the paper, at most the image, if not given.
         **options: More of `HyperLayer`: `evaluation`, `window`, `variance_floor`, `density`, …
-
-    Attributes:
-        watch: Called in every pass with where the glimpses look, (*b, g, k, l, 2), in shares of
-            the image and with their gradient: for a loss on that. None is called at first.
 
     Examples:
         >>> import sparsewire as sw
@@ -73,7 +73,7 @@ class Glimpse(nn.Module):
         *,
         source: nn.Module | None = None,
         frame: Frame = "box",
-        squash: Squash = "corners",
+        bound: Bound = "corners",
         cover: float = 0.8,
         local_samples: int = 32,
         global_samples: int = 16,
@@ -84,27 +84,33 @@ class Glimpse(nn.Module):
         shape = check_open_shape("image", image)
         if len(shape) != 3 or shape[0] is None:
             raise ValueError(f"image must be (channels, height, width); got {tuple(image)}")
-        sides = (size, size) if isinstance(size, int) else tuple(size)
+        sides = tuple(size) if isinstance(size, Sequence) else (size, size)
         if len(sides) != 2:
             raise ValueError(f"size must be a side, or rows and columns; got {sides}")
         rows, cols = (check_count("size", n, least=1) for n in sides)
         check_count("glimpses", glimpses, least=1)
+        known = [n for n in shape[1:] if n is not None]
         if region is None:
-            known = [n for n in shape[1:] if n is not None]
             region = min(_REGION, *known) if known else _REGION
         channels = shape[0]
         check_choice("frame", frame, FRAMES)
         if source is None:
-            source = ConvNet(channels, glimpses * COUNTS[frame], grid_for(shape[1:]))
+            if min(known, default=REDUCTION) < REDUCTION:
+                raise ValueError(
+                    f"image must have at least {REDUCTION} rows and columns for the default "
+                    f"source; got {shape}. Pass a source= for smaller images"
+                )
+            source = SourceNetwork(channels, glimpses * COUNTS[frame], grid_for(shape[1:]))
         self.size, self.glimpses = (rows, cols), glimpses
+        check_choice("bound", bound, BOUNDS)
         places = torch.ones(glimpses, channels, rows, cols).nonzero()
         learned = torch.full((len(places), 2), -1)
         self.layer = HyperLayer(
-            _Look(source, frame, check_choice("squash", squash, SQUASHES), cover, glimpses, sides),
+            _FrameSource(source, frame, bound, cover, (glimpses, channels, rows, cols)),
             in_shape=shape,
             out_shape=(glimpses, channels, rows, cols),
             template=torch.cat([places, places[:, 1:2], learned], dim=1),
-            edge="sigmoid" if squash == "points" else "clamp",
+            edge="sigmoid" if bound == "points" else "clamp",
             local_samples=local_samples,
             global_samples=global_samples,
             region=region,
@@ -128,7 +134,7 @@ class Glimpse(nn.Module):
         return self.layer(x, mode=mode, generator=generator)
 
     def wiring(self, x: Float[Tensor, "*b c h w"]) -> Wiring:
-        """Return where every point of every glimpse is, with variance and value."""
+        """Return the position of every point of every glimpse, with its variance and value."""
         return self.layer.wiring(x)
 
     def corners(self, x: Float[Tensor, "*b c h w"]) -> Float[Tensor, "*b g 4 2"]:
@@ -140,71 +146,84 @@ class Glimpse(nn.Module):
         points = self.wiring(x).means.unflatten(-2, (self.glimpses, -1, *self.size))
         return points[..., 0, :, :, :]  # all channels look at the same places
 
-    @property
-    def watch(self) -> Callable[[Tensor], None] | None:
-        """What is called with where the glimpses of a pass look."""
-        return self._look.watch
+    def freeze(self, in_shape: Sequence[int] | None = None) -> FrozenLayer:
+        """Return the rounded glimpses as a fixed map, if the source does not read the image.
 
-    @watch.setter
-    def watch(self, watch: Callable[[Tensor], None] | None) -> None:
-        self._look.watch = watch
+        Args:
+            in_shape: Channels, height and width, where the layer leaves some of them open.
+        """
+        return self.layer.freeze(in_shape)
 
     @property
-    def _look(self) -> "_Look":
-        return self.layer.source  # pyright: ignore[reportReturnType]
+    def on_points(self) -> Callable[[Tensor], None] | None:
+        """Called in every pass with the points of all glimpses, for a loss on them; or None.
+
+        They have shape (*b, g, k, l, 2), are measured in shares of the image, and have a gradient.
+        """
+        return self._frame_source.on_points
+
+    @on_points.setter
+    def on_points(self, on_points: Callable[[Tensor], None] | None) -> None:
+        self._frame_source.on_points = on_points
 
     @property
     def places_read(self) -> int:
         """How many numbers of an image all glimpses read together."""
-        return len(self.layer.layout.table)  # pyright: ignore[reportAttributeAccessIssue]
+        return math.prod(self.layer.out_shape)
+
+    @property
+    def _frame_source(self) -> "_FrameSource":
+        return self.layer.source
 
 
-class _Look(nn.Module):
+class _FrameSource(nn.Module):
     """Turns the numbers of a source into raw means, with a variance and value for each glimpse."""
 
-    adaptive = True
     start: Tensor
-    watch: Callable[[Tensor], None] | None = None
+    on_points: Callable[[Tensor], None] | None = None
 
     def __init__(
         self,
         source: nn.Module,
         frame: Frame,
-        squash: Squash,
+        bound: Bound,
         cover: float,
-        glimpses: int,
-        size: Sequence[int],
+        shape: tuple[int, int, int, int],
     ) -> None:
         super().__init__()
         self.source = source
+        self.adaptive = reads_input(source)
         self.frame: Frame = frame
-        self.squash: Squash = squash
-        self.glimpses, self.size = glimpses, tuple(size)
-        start = start_of_all(frame, squash, cover, glimpses, *self.size)
+        self.bound: Bound = bound
+        self.glimpses, self.channels, *self.size = shape
+        start = start_of_all(frame, bound, cover, self.glimpses, *self.size)
         self.register_buffer("start", start, persistent=False)
-        self.raw_variances = nn.Parameter(torch.zeros(glimpses))
-        self.values = nn.Parameter(torch.ones(glimpses))
+        self.raw_variances = nn.Parameter(torch.zeros(self.glimpses))
+        self.values = nn.Parameter(torch.ones(self.glimpses))
 
     def forward(
-        self, x: Float[Tensor, "*b c h w"]
+        self, x: Float[Tensor, "*b c h w"] | None = None
     ) -> tuple[Float[Tensor, "*b k 2"], Float[Tensor, "*b k"], Float[Tensor, "*b k"]]:
         """Return raw means, raw variances and values of all tuples."""
-        *batch, channels, _, _ = x.shape
-        numbers = self.source(x.flatten(0, len(batch) - 1) if batch else x.unsqueeze(0))
-        expected = self.glimpses * COUNTS[self.frame]
-        if numbers.dim() != 2 or numbers.shape[1] != expected:
+        if x is None:
+            batch, numbers = (), self.source()
+        else:
+            batch = x.shape[:-3]
+            numbers = self.source(x.flatten(0, -4) if batch else x.unsqueeze(0))
+        count, each = math.prod(batch), COUNTS[self.frame]
+        if tuple(numbers.shape) != (count, self.glimpses * each):
             raise ValueError(
-                f"source must return (b, {expected}), {COUNTS[self.frame]} numbers for each of "
-                f"{self.glimpses} glimpses; got {tuple(numbers.shape)}"
+                f"source must return (b, {self.glimpses * each}), {each} numbers for each of "
+                f"{self.glimpses} glimpses, with b = {count}; got {tuple(numbers.shape)}"
             )
         # Positions need more digits than half precision has.
         numbers = numbers.to(torch.promote_types(numbers.dtype, self.start.dtype))
-        numbers = self.start + numbers.view(*batch, self.glimpses, -1)
-        points = frame_points(numbers, self.frame, self.squash, *self.size)
-        if self.watch is not None:
-            self.watch(points.sigmoid() if self.squash == "points" else points)
-        points = points.unsqueeze(-4).expand(*points.shape[:-3], channels, *points.shape[-3:])
-        count = channels * self.size[0] * self.size[1]
-        each = (t.repeat_interleave(count) for t in (self.raw_variances, self.values))
-        variances, values = (t.expand(*batch, -1) for t in each)
+        numbers = self.start + numbers.view(*batch, self.glimpses, each)
+        points = frame_points(numbers, self.frame, self.bound, *self.size)
+        if self.on_points is not None:
+            self.on_points(points.sigmoid() if self.bound == "points" else points)
+        points = points.unsqueeze(-4).expand(*points.shape[:-3], self.channels, *points.shape[-3:])
+        copies = self.channels * math.prod(self.size)
+        expanded = (t.repeat_interleave(copies) for t in (self.raw_variances, self.values))
+        variances, values = (t.expand(*batch, -1) for t in expanded)
         return points.flatten(len(batch), -2), variances, values

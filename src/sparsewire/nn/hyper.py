@@ -12,32 +12,36 @@ from sparsewire.checks import (
     check_choice,
     check_count,
     check_devices,
-    check_floating,
-    check_open_shape,
     check_range,
     check_rank,
     check_saved,
     check_shape,
 )
+from sparsewire.nn.apply import contract_placed, join_batch, read_directly, split_batch
 from sparsewire.nn.frozen import FrozenLayer
-from sparsewire.nn.layout import Layout, Placed, Reading, Shapes, Template
-from sparsewire.nn.wiring import Draw, Wiring, check_value_numbers, read_source, reads_input
+from sparsewire.nn.layout import Shapes, Template, choose_layout, region_sizes
+from sparsewire.nn.linear_map import LinearMap, fits
+from sparsewire.nn.wiring import (
+    Sample,
+    Wiring,
+    check_value_numbers,
+    read_source,
+    reads_input,
+    without_copies,
+)
 from sparsewire.ops import bound_variances, mark_repeats, rounded, sample, spread, window
 from sparsewire.ops.bound import EDGES, Edge
-from sparsewire.ops.contract import contract_flat
 from sparsewire.ops.density import DEGREES, DENSITIES, Density
-from sparsewire.ops.fused_gather import can_read, read
-from sparsewire.ops.sample import check_region
 
 Mode = Literal["rounded", "sampled", "expected"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
-class HyperLayer(nn.Module):
+class HyperLayer(LinearMap):
     """A sparse layer whose index tuples, variances and values come from a source.
 
-    y[b..] = Σ W[b.., a..] x[a..] (+ bias), with W drawn anew in each forward pass in training, by
-    the five stages of `sparsewire.ops`. In evaluation the means are rounded and nothing is drawn.
+    y[b..] = Σ W[b.., a..] x[a..] (+ bias), with W sampled anew in each forward pass in training,
+    by the five stages of `sparsewire.ops`. In evaluation the means are rounded, without sampling.
 
     Args:
         source: Module that returns raw parameters. If its `forward` takes an argument it is given
@@ -50,16 +54,16 @@ class HyperLayer(nn.Module):
         out_shape: Sizes of the output axes.
         template: Index matrix (k, rank of W), output columns first, that fixes some columns for
             each tuple; columns of −1 are learned. See `fan_in`.
-        local_samples: Integer tuples drawn around each continuous tuple, the paper's a_l.
-        global_samples: Integer tuples drawn from everywhere, the paper's a_g.
-        region: Sizes of the local region for each learned column, or one number for all (cut to
+        local_samples: Integer tuples sampled around each continuous tuple, the paper's a_l.
+        global_samples: Integer tuples sampled from everywhere, the paper's a_g.
+        region: Sizes of the local region for each learned column, or one number for all (at most
             the size of each); log₂ of each size if not given.
         context: Number of tuples that compete: repeats are removed, and shares normalised, among
             the integer tuples of one context. All tuples if not given. With a template a context
             holds neighbouring rows with the same fixed columns: the largest number that divides
             all such runs, if not given.
         share_values: Number of the value that each tuple takes, for values shared between tuples.
-        wirings: How many wirings to draw for a batch that shares its parameters (at most one for
+        wirings: How many wirings to sample for a batch that shares its parameters (at most one for
             each instance). More try more places in a step, and cost more.
         edge: How raw means are folded onto the index axes: `"sigmoid"`, `"clamp"` or `"wrap"`.
             Taken from the source, or `"sigmoid"`, if not given.
@@ -72,9 +76,9 @@ class HyperLayer(nn.Module):
         bias: Whether to add a dense bias to the output.
         evaluation: What `eval()` does: `"rounded"` (each value at its nearest index), `"sampled"`
             (as in training) or `"expected"` (each value spread over every index of a window:
-            the expectation under its density, nothing drawn).
+            the expectation under its density, without sampling).
         window: Sizes of the window of `"expected"`, as `region`; the region if not given.
-        features: How many last dimensions of the input ride along (matrix-by-matrix: 1).
+        features: How many last dimensions of the input are mapped alike (matrix-by-matrix: 1).
 
     Parameters that are not finite are refused on the CPU. On other devices that check would make
     the host wait, so there they give valid indices and an output of NaN.
@@ -95,8 +99,8 @@ class HyperLayer(nn.Module):
     """
 
     value_of: Tensor | None
-    #: Is told of every draw of a pass in training, before it is used; see `sparsewire.Rewire`.
-    watch: Callable[[Draw], None] | None = None
+    #: Called with every sample of a pass in training, before it is used; see `sparsewire.Rewire`.
+    on_sample: Callable[[Sample], None] | None = None
     #: A number on the layer's device that multiplies what variances have above their floor. Change
     #: it in place, also between replays of a captured step: at 0 all variances are at the floor.
     variance_factor: Tensor | None = None
@@ -129,13 +133,11 @@ class HyperLayer(nn.Module):
         window: int | Sequence[int] | None = None,
         features: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(in_shape, out_shape, features)
         if not callable(source):
             raise TypeError(f"source must be a module; got {type(source).__name__}")
         self.source: Any = source
         self.adaptive = reads_input(source)
-        self.in_shape = check_open_shape("in_shape", in_shape)
-        self.out_shape = check_shape("out_shape", out_shape)
         self.local_samples = check_count("local_samples", local_samples)
         self.global_samples = check_count("global_samples", global_samples)
         self.region = region
@@ -151,16 +153,15 @@ class HyperLayer(nn.Module):
         self.tolerance = check_range("tolerance", tolerance, 0.0, 1.0)
         self.evaluation: Mode = check_choice("evaluation", evaluation, MODES)
         self.window = window
-        self.features = check_count("features", features)
-        self.layout = _choose_layout(source, template)
+        self.layout = choose_layout(source, template)
         numbers = check_value_numbers(share_values)
         self._value_count = 0 if numbers is None else int(numbers.max()) + 1
         self.register_buffer("value_of", numbers)
         self.bias = nn.Parameter(torch.zeros(self.out_shape)) if bias else None
         if None not in self.in_shape:
-            space = check_rank("the learned space", self.layout.space(self._shapes_of(None)))
-            self._spans("region", region, space)
-            self._spans("window", window, space)
+            space = check_rank("the learned space", self.layout.space(self._shapes(None)))
+            region_sizes("region", region, space)
+            region_sizes("window", window, space)
 
     def forward(
         self,
@@ -175,14 +176,14 @@ class HyperLayer(nn.Module):
             x: Input of shape (*b, *in_shape, *features), any batch prefix.
             mode: One of the evaluation modes, for this call; otherwise `"sampled"` in training
                 and `evaluation` in evaluation.
-            generator: Source of randomness for the draw, on the device of `x`. Do not recompute
-                such a call (activation checkpointing), which would draw again from where the
-                generator stands then; and `torch.compile` does not take one.
+            generator: Source of randomness, on the device of `x`. Do not recompute such a call
+                (activation checkpointing): it would sample again, from another state of the
+                generator. `torch.compile` does not take one.
 
         Returns:
             Output of shape (*b, *out_shape, *features) in the dtype of `x`.
         """
-        shapes, batch = self._check_input(x)
+        shapes, batch = self._shapes_and_batch(x)
         wiring = self._wiring(x, shapes)
         if (prefix := tuple(wiring.values.shape[:-1])) not in ((), batch):
             raise ValueError(
@@ -199,20 +200,20 @@ class HyperLayer(nn.Module):
         return y
 
     def wiring(self, x: Float[Tensor, "*x"] | None = None) -> Wiring:
-        """Return means, variances and values in the learned index space, for looking at.
+        """Return means, variances and values in the learned index space.
 
         Args:
             x: The input, for an adaptive layer or one whose input sizes may change.
         """
-        return self._wiring(x, self._shapes_of(x))
+        return self._wiring(x, self._shapes(x))
 
-    def draw(
+    def sample(
         self,
         x: Float[Tensor, "*x"] | None = None,
         *,
         mode: Mode | None = None,
         generator: torch.Generator | None = None,
-    ) -> Draw:
+    ) -> Sample:
         """Return the integer tuples and values of one pass, in the learned index space.
 
         Args:
@@ -220,8 +221,8 @@ class HyperLayer(nn.Module):
             mode: As in `forward`.
             generator: As in `forward`.
         """
-        shapes = self._shapes_of(x)
-        return self._draw(self._wiring(x, shapes), shapes, self._mode(mode), generator)
+        shapes = self._shapes(x)
+        return self._sample(self._wiring(x, shapes), shapes, self._mode(mode), generator)
 
     @torch.no_grad()
     def freeze(self, in_shape: Sequence[int] | None = None) -> FrozenLayer:
@@ -235,11 +236,41 @@ class HyperLayer(nn.Module):
                 "freeze needs one wiring for every input; the source of this layer reads the input "
                 "and gives each its own"
             )
-        shapes = self._shapes_of(None) if in_shape is None else self._fit(in_shape)
-        draw = self._draw(self._wiring(None, shapes), shapes, "rounded", None)
-        placed = self.layout.place(*draw, shapes)
+        shapes = self._shapes(None) if in_shape is None else self._shapes_for(in_shape)
+        sample = self._sample(self._wiring(None, shapes), shapes, "rounded", None)
+        placed = self.layout.place(*sample, shapes)
         frozen = FrozenLayer.from_placed(placed, shapes, self.bias, self.features)
         return frozen.train(self.training)
+
+    # What it takes to move tuples by hand, as `sparsewire.Rewire` does: for layers of fixed sizes.
+
+    def space(self) -> tuple[int, ...]:
+        """Return the sizes of the learned columns."""
+        return self.layout.space(self._shapes(None))
+
+    def nearest_places(self, means: Float[Tensor, "k r"]) -> Int[Tensor, "k r"]:
+        """Return the allowed integer tuple to which each mean rounds."""
+        shapes = self._shapes(None)
+        return self.layout.settle(rounded(means, self.layout.space(shapes)), shapes)
+
+    def raw_means_at(self, places: Int[Tensor, "k r"]) -> Float[Tensor, "k r"]:
+        """Return raw means, in float64, whose means round to these allowed integer tuples."""
+        return self.layout.unbound(places, self._shapes(None), self.edge)
+
+    def random_part(self, sample: Sample) -> tuple[Int[Tensor, "n r"], Float[Tensor, " n"]]:
+        """Return the tuples of a sampled pass that were sampled at random, with their values.
+
+        The nearest tuples of each mean, which every pass returns, are left out. The values of
+        tuples that the layout does not allow are NaN.
+        """
+        rank = sample.indices.shape[-1]
+        # As `sparsewire.ops.sample` orders them: 2^r nearest tuples first, for each mean.
+        nearest = 2**rank
+        each = nearest + self.local_samples + self.global_samples
+        indices = sample.indices.reshape(-1, each, rank)[:, nearest:].flatten(0, 1)
+        values = sample.values.reshape(-1, each)[:, nearest:].flatten()
+        allowed = self.layout.allowed(indices, self._shapes(None))
+        return indices, values if allowed is None else torch.where(allowed, values, math.nan)
 
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any
@@ -268,127 +299,78 @@ class HyperLayer(nn.Module):
         mode: Mode,
         generator: torch.Generator | None,
     ) -> Tensor:
-        groups = min(self.wirings, math.prod(batch))
-        if mode == "sampled" and groups > 1 and wiring.values.dim() == 1:
-            return self._forward_in_groups(x, wiring, shapes, batch, groups, generator)
-        if mode == "sampled" and (reading := self._reading(wiring, shapes)) is not None:
-            return self._read(reading, wiring, x, shapes, generator)
-        draw = self._draw(wiring, shapes, mode, generator)
-        self._tell(draw, mode)
-        return self._contract(self.layout.place(*draw, shapes), x, shapes)
+        groups, shared = min(self.wirings, math.prod(batch)), wiring.values.dim() == 1
+        y = None
+        if mode == "sampled" and groups > 1 and shared:
+            wiring = Wiring(*(t.expand(groups, *t.shape) for t in wiring))
+            grouped, larger = split_batch(x, batch, groups)
+            y = self._sample_and_contract(grouped, wiring, shapes, mode, generator)
+            y = join_batch(y, batch, larger)
+        elif mode == "sampled" and not shared and not self.features:
+            y = self._read_directly(x, wiring, shapes, generator)
+        if y is None:
+            y = self._sample_and_contract(x, wiring, shapes, mode, generator)
+        if self.bias is None:
+            return y
+        return y + self.bias.to(y.dtype).view((*self.out_shape, *[1] * self.features))
 
-    def _draw(
+    def _read_directly(
+        self, x: Tensor, wiring: Wiring, shapes: Shapes, generator: torch.Generator | None
+    ) -> Tensor | None:
+        if type(self.layout) is not Template or self._context(wiring.values.shape[-1]) != 1:
+            return None
+        region = region_sizes("region", self.region, self.layout.space(shapes))
+        counts = self.local_samples, self.global_samples
+        options = self.density, self.degrees, generator
+        return read_directly(self.layout, wiring, x, shapes, region, counts, options)
+
+    def _sample_and_contract(
+        self,
+        x: Tensor,
+        wiring: Wiring,
+        shapes: Shapes,
+        mode: Mode,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        sample = self._sample(wiring, shapes, mode, generator)
+        if self.on_sample is not None and mode == "sampled" and sample.values.requires_grad:
+            self.on_sample(sample)
+        return contract_placed(self.layout.place(*sample, shapes), x, shapes, self.features)
+
+    def _sample(
         self, wiring: Wiring, shapes: Shapes, mode: Mode, generator: torch.Generator | None
-    ) -> Draw:
+    ) -> Sample:
         space, context = self.layout.space(shapes), self._context(wiring.values.shape[-1])
         means, variances = (t.unflatten(-2, (-1, context)) for t in wiring[:2])
         values = wiring.values.unflatten(-1, (-1, context))
         if mode == "sampled":
-            spans = self._spans("region", self.region, space)
+            spans = region_sizes("region", self.region, space)
             counts = self.local_samples, self.global_samples
             indices = sample(means, space, spans, *counts, generator)
         else:
             nearest = self.layout.settle(rounded(means, space), shapes)
             if mode == "rounded":
-                return Draw(nearest, values)
+                return Sample(nearest, values)
             spans = self.region if self.window is None else self.window
-            spans = self._spans("window", spans, space)
+            spans = region_sizes("window", spans, space)
             indices = window(nearest.to(means.dtype), space, spans).flatten(-3, -2)
         excluded = mark_repeats(indices, space)
         allowed = self.layout.allowed(indices, shapes)
         if allowed is not None:
             excluded |= ~allowed
         options = self.density, self.degrees, self.tolerance
-        return Draw(indices, spread(means, variances, values, indices, excluded, *options))
-
-    def _tell(self, draw: Draw, mode: Mode) -> None:
-        if self.watch is not None and mode == "sampled" and draw.values.requires_grad:
-            self.watch(draw)
-
-    def _reading(self, wiring: Wiring, shapes: Shapes) -> Reading | None:
-        """Return where tuples read, if every instance has its wiring and every tuple its context.
-
-        Nothing but the output need be stored then, where there is a kernel for it.
-        """
-        if (
-            type(self.layout) is not Template
-            or self.features
-            or wiring.values.dim() == 1
-            or self._context(wiring.values.shape[-1]) != 1
-        ):
-            return None
-        space, device = self.layout.space(shapes), wiring.values.device
-        region = self._spans("region", self.region, space)
-        if not can_read(device, math.prod(shapes.ins), space, region, self.global_samples):
-            return None
-        return self.layout.reading(shapes, device)
-
-    def _read(
-        self,
-        reading: Reading,
-        wiring: Wiring,
-        x: Tensor,
-        shapes: Shapes,
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        batch, outs = wiring.values.shape[:-1], math.prod(shapes.outs)
-        region = self._spans("region", self.region, reading.where.sizes)
-        means, variances, values = (t.flatten(0, len(batch) - 1) for t in wiring)
-        flat = x.reshape(math.prod(batch), math.prod(shapes.ins))
-        counts = self.local_samples, self.global_samples
-        options = *counts, self.density, self.degrees, generator
-        y = read(means, variances, values, flat, reading.where, region, *options)
-        if reading.rows is not None:
-            y = y.new_zeros(y.shape[0], outs).index_add(1, reading.rows, y)
-        return self._add_bias(y.reshape((*batch, *shapes.outs)))
-
-    def _contract(self, placed: Placed, x: Tensor, shapes: Shapes) -> Tensor:
-        last = x.dim() - self.features
-        batch, rest = x.shape[: last - len(shapes.ins)], x.shape[last:]
-        flat = x.reshape(*batch, math.prod(shapes.ins), *rest)
-        y = contract_flat(*placed, flat, math.prod(shapes.outs), self.features)
-        return self._add_bias(y.reshape((*batch, *shapes.outs, *rest)))
-
-    def _add_bias(self, y: Tensor) -> Tensor:
-        if self.bias is None:
-            return y
-        return y + self.bias.to(y.dtype).view((*self.out_shape, *[1] * self.features))
-
-    def _forward_in_groups(
-        self,
-        x: Tensor,
-        wiring: Wiring,
-        shapes: Shapes,
-        batch: tuple[int, ...],
-        groups: int,
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        """Cut the batch into groups, the first ones larger by one if need be; a draw for each."""
-        count, inner = math.prod(batch), x.shape[len(batch) :]
-        each, larger = count // groups, count % groups
-        x, split = x.reshape(count, *inner), larger * (each + 1)
-        grouped = x[split:].view(groups - larger, each, *inner)
-        if larger:
-            spare = x.new_zeros(groups - larger, 1, *inner)
-            grouped = torch.cat([grouped, spare], dim=1)
-            grouped = torch.cat([x[:split].view(larger, each + 1, *inner), grouped])
-        wiring = Wiring(*(t.expand(groups, *t.shape) for t in wiring))
-        draw = self._draw(wiring, shapes, "sampled", generator)
-        self._tell(draw, "sampled")
-        y = self._contract(self.layout.place(*draw, shapes), grouped, shapes)
-        y = torch.cat([y[:larger].flatten(0, 1), y[larger:, :each].flatten(0, 1)])
-        return y.reshape((*batch, *y.shape[1:]))
+        return Sample(indices, spread(means, variances, values, indices, excluded, *options))
 
     def _wiring(self, x: Tensor | None, shapes: Shapes) -> Wiring:
-        """Ask the source and bound what it says."""
+        """Call the source and bound its output."""
         if self.adaptive and x is None:
             raise ValueError("x must be given, since the source of this layer reads it; got None")
         space = self.layout.space(shapes)
         output = self.source(x) if self.adaptive else self.source()
         raw = read_source(output, len(space), self.value_of, self._value_count, x)
-        scales = self.variance_scale, self.variance_floor
         means = self.layout.bound(raw.means, shapes, self.edge)
-        variances = bound_variances(_unexpanded(raw.variances), space, *scales)
+        scales = self.variance_scale, self.variance_floor
+        variances = bound_variances(without_copies(raw.variances), space, *scales)
         if self.variance_factor is not None:
             variances = (variances - self.variance_floor) * self.variance_factor
             variances = variances + self.variance_floor
@@ -406,78 +388,29 @@ class HyperLayer(nn.Module):
             raise ValueError(f"context must divide the number of tuples, {tuples}; got {context}")
         return context
 
-    def _spans(
-        self, name: str, spans: int | Sequence[int] | None, space: Sequence[int]
-    ) -> tuple[int, ...]:
-        """Return the region, or window, for each learned column."""
-        if spans is None:
-            return tuple(max(1, round(math.log2(n))) for n in space)
-        if isinstance(spans, Sequence):
-            return check_region(name, spans, space)
-        span = check_count(name, spans, least=1)
-        if span > max(space):
-            raise ValueError(
-                f"{name} must be at most {max(space)}, the largest of {tuple(space)}; got {span}"
-            )
-        return tuple(min(span, n) for n in space)
-
-    def _shapes_of(self, x: Tensor | None) -> Shapes:
+    def _shapes(self, x: Tensor | None) -> Shapes:
         if x is not None:
-            return self._check_input(x)[0]
+            return self._shapes_and_batch(x)[0]
         if None in self.in_shape:
             raise ValueError(
                 f"x (or in_shape, to freeze) must be given, since the layer's in_shape "
                 f"{self.in_shape} leaves sizes open; got None"
             )
-        return self._fit(self.in_shape)
+        return self._shapes_for(self.in_shape)
 
-    def _fit(self, in_shape: Sequence[int | None]) -> Shapes:
+    def _shapes_for(self, in_shape: Sequence[int | None]) -> Shapes:
         """Return the shapes of W for an input of this size, which must fit the layer's."""
-        ins = tuple(in_shape)
-        fits = len(ins) == len(self.in_shape) and all(
-            have is not None and (want is None or have == want)
-            for have, want in zip(ins, self.in_shape, strict=True)
-        )
-        if not fits:
+        if None in in_shape or not fits(in_shape, self.in_shape):
             raise ValueError(
-                f"in_shape must be {self.in_shape}, with a number for each None; got {ins}"
+                f"in_shape must be {self.in_shape}, with a number for each None; "
+                f"got {tuple(in_shape)}"
             )
-        return Shapes(self.out_shape, check_shape("in_shape", ins))  # pyright: ignore
+        return Shapes(self.out_shape, check_shape("in_shape", in_shape))  # pyright: ignore
 
-    def _check_input(self, x: Tensor) -> tuple[Shapes, tuple[int, ...]]:
+    def _shapes_and_batch(self, x: Tensor) -> tuple[Shapes, tuple[int, ...]]:
         """Return the shapes of W for this input, and the shape of the batch."""
-        check_floating("x", x)
-        last = x.dim() - self.features
-        first = last - len(self.in_shape)
-        if first < 0 or any(
-            want is not None and have != want
-            for have, want in zip(x.shape[first:last], self.in_shape, strict=True)
-        ):
-            raise ValueError(
-                f"x must have shape (*b, *in_shape, *features) with in_shape {self.in_shape} and "
-                f"{self.features} feature dimensions; got {tuple(x.shape)}"
-            )
-        home = next(self.parameters(), None)
-        if home is not None:
+        first = self._check_input(x)
+        if (home := next(self.parameters(), None)) is not None:
             check_devices(x=x, layer=home)
-        return self._fit(x.shape[first:last]), tuple(x.shape[:first])
-
-
-def _unexpanded(tensor: Tensor) -> Tensor:
-    """The same without its copies, which would all be computed with."""
-    for axis, stride in enumerate(tensor.stride()):
-        if stride == 0 and tensor.shape[axis] > 1:
-            tensor = tensor.narrow(axis, 0, 1)
-    return tensor
-
-
-def _choose_layout(source: Callable[..., Any], template: Tensor | None) -> Layout:
-    layout = getattr(source, "layout", None)
-    if template is None:
-        return layout if isinstance(layout, Layout) else Layout()
-    if isinstance(layout, Layout) and type(layout) is not Layout:
-        raise ValueError(
-            f"template must be None for a source with a layout of its own; got one beside "
-            f"{type(layout).__name__}"
-        )
-    return Template(template)
+        ins = x.shape[first : first + len(self.in_shape)]
+        return Shapes(self.out_shape, check_shape("in_shape", tuple(ins))), tuple(x.shape[:first])

@@ -22,8 +22,9 @@ from sparsewire.checks import (
 )
 from sparsewire.ops import bound_means, flat_index
 from sparsewire.ops.bound import Edge, unbound_fractions
-from sparsewire.ops.fused_gather import Where
+from sparsewire.ops.fused_gather import Addresses
 from sparsewire.ops.repeats import flat_columns
+from sparsewire.ops.sample import check_region
 
 
 class Shapes(NamedTuple):
@@ -44,7 +45,7 @@ class Placed(NamedTuple):
 class Reading(NamedTuple):
     """Where contexts of one tuple read, and the rows that they write (None: one each, in order)."""
 
-    where: Where
+    addresses: Addresses
     rows: Int[Tensor, " k"] | None
 
 
@@ -200,13 +201,13 @@ class Template(Layout, nn.Module):
             base = [flat_columns([0, *place[outs:]], (1, *shapes.ins)) for place in places]
             # Outside of inference mode: an inference tensor could not be used by autograd later.
             with torch.inference_mode(False):
-                where = Where(
+                addresses = Addresses(
                     self.space(shapes),
                     tuple(math.prod(shapes.ins[i - outs + 1 :]) for i in self.learned),
                     torch.tensor(base, device=device),
                 )
                 in_order = rows == list(range(math.prod(shapes.outs)))
-                kept = Reading(where, None if in_order else torch.tensor(rows, device=device))
+                kept = Reading(addresses, None if in_order else torch.tensor(rows, device=device))
             if not torch.compiler.is_compiling():
                 self._readings[shapes, device] = kept
         return kept
@@ -214,6 +215,35 @@ class Template(Layout, nn.Module):
     def extra_repr(self) -> str:
         """Show which columns are learned."""
         return f"tuples={len(self.table)}, learned columns={self.learned}"
+
+
+def choose_layout(source: object, template: Tensor | None) -> Layout:
+    """Return the layout of a template, or of a source; the plain one if neither has one."""
+    layout = getattr(source, "layout", None)
+    if template is None:
+        return layout if isinstance(layout, Layout) else Layout()
+    if isinstance(layout, Layout) and type(layout) is not Layout:
+        raise ValueError(
+            "template must be None for a source with a layout of its own; "
+            f"got a template and {type(layout).__name__}"
+        )
+    return Template(template)
+
+
+def region_sizes(
+    name: str, region: int | Sequence[int] | None, space: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the sizes of a region, or window, of the learned space: log₂ of each if not given."""
+    if region is None:
+        return tuple(max(1, round(math.log2(n))) for n in space)
+    if isinstance(region, Sequence):
+        return check_region(name, region, space)
+    size = check_count(name, region, least=1)
+    if size > max(space):
+        raise ValueError(
+            f"{name} must be at most {max(space)}, the largest of {tuple(space)}; got {size}"
+        )
+    return tuple(min(size, n) for n in space)
 
 
 def fan_in(

@@ -1,6 +1,5 @@
 """Sources that do not read the input: free parameters, and constrained ones."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,8 @@ from sparsewire.nn.constraints import (
 from sparsewire.nn.layout import Layout
 from sparsewire.ops.bound import EDGES, Edge
 
+_LARGEST_VALUE = torch.finfo(torch.float32).max
+
 
 class FreeTuples(nn.Module):
     """Free sparse parameters: k raw index tuples, k raw variances and the values.
@@ -25,7 +26,7 @@ class FreeTuples(nn.Module):
     Args:
         tuples: Number of continuous tuples, k.
         rank: Number of learned columns.
-        values: What the values start from, for all tuples alike; drawn from N(0, 1) if not given.
+        values: Initial value of all tuples; sampled from N(0, 1) if not given.
         learn_values: Whether the values are parameters, or stay as they are.
         value_count: Number of values, if several tuples share one; k if not given.
         edge: How raw means are folded onto the index axes, see `sparsewire.ops.fractions`.
@@ -61,7 +62,7 @@ class FreeTuples(nn.Module):
         check_count("rank", rank, least=1)
         check_choice("edge", edge, EDGES)
         if values is not None:
-            check_range("values", values, -math.inf, math.inf)
+            values = check_range("values", values, -_LARGEST_VALUE, _LARGEST_VALUE)
         count = tuples if value_count is None else check_count("value_count", value_count, least=1)
         if seed is not None:
             check_count("seed", seed)
@@ -78,7 +79,7 @@ class FreeTuples(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw all parameters anew."""
+        """Sample all parameters anew."""
         self.raw_means.normal_(generator=generator)
         if self.edge != "sigmoid":
             self.raw_means.sigmoid_()  # the same start, in the units of the other edges

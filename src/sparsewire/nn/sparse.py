@@ -1,5 +1,7 @@
 """The free sparse layer: a sparse linear map whose wiring is learned."""
 
+import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,16 +19,16 @@ from sparsewire.ops.bound import Edge
 class SparseLayer(HyperLayer):
     """A sparse layer with free parameters: k continuous index tuples, their variances and values.
 
-    The paper's non-adaptive sparse (NAS) layer. In training a new wiring is drawn in each pass; in
-    evaluation each value sits at its nearest index.
+    The paper's non-adaptive sparse (NAS) layer. In training the wiring is sampled in each pass; in
+    evaluation each value is placed at its nearest index.
 
     Args:
         in_shape: Sizes of the input axes. `None` marks an axis whose size may change between calls.
         out_shape: Sizes of the output axes.
         tuples: Number of continuous tuples, k; the rows of the template if not given.
-        values: What the values start from; drawn from N(0, 1) if not given.
-        learn_values: Whether the values are learned, or stay as they are. Fixed at 1 is what makes
-            the plain method find identity matrices.
+        values: Initial value of all tuples; sampled from N(0, 1) if not given.
+        learn_values: Whether the values are learned, or fixed. With values fixed at 1 the plain
+            method finds identity matrices.
         template: Index matrix that fixes some columns, see `HyperLayer`.
         share_values: Number of the value that each tuple takes, for values shared between tuples.
         edge: How raw means are folded onto the index axes.
@@ -83,4 +85,10 @@ class SparseLayer(HyperLayer):
             edge=edge,
             **options,
         )
-        self._context(tuples)
+        context = self._context(tuples)
+        if None not in ins and context > (places := math.prod(self.space())):
+            warnings.warn(
+                f"{context} tuples compete for {places} places, so that some share a place and "
+                "their values add up there; fewer tuples, or smaller contexts, would do",
+                stacklevel=2,
+            )

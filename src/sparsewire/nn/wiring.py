@@ -1,4 +1,4 @@
-"""What a source says, checked and brought into one form."""
+"""Validate and normalise the output of a source."""
 
 import inspect
 import math
@@ -19,15 +19,15 @@ from sparsewire.checks import (
 
 
 class Wiring(NamedTuple):
-    """Continuous index tuples in index space: where the connections are, how sure, how strong."""
+    """Continuous index tuples in index space: their means, variances and values."""
 
     means: Float[Tensor, "*w k r"]
     variances: Float[Tensor, "*w k r"]
     values: Float[Tensor, "*w k"]
 
 
-class Draw(NamedTuple):
-    """Integer index tuples of one pass, context by context, and the values they received."""
+class Sample(NamedTuple):
+    """Integer index tuples of one pass, context by context, with the values spread over them."""
 
     indices: Int[Tensor, "*w c m r"]
     values: Float[Tensor, "*w c m"]
@@ -42,23 +42,23 @@ class Raw(NamedTuple):
 
 
 def reads_input(source: Callable[..., Any]) -> bool:
-    """Whether the source wants the input: it says so, or its forward takes an argument."""
-    said = getattr(source, "adaptive", None)
-    if isinstance(said, bool):
-        return said
+    """Whether the source reads the input: by its attribute `adaptive`, or by its signature."""
+    adaptive = getattr(source, "adaptive", None)
+    if isinstance(adaptive, bool):
+        return adaptive
     call = source.forward if isinstance(source, nn.Module) else source
-    wanted = (
+    positional = (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         inspect.Parameter.VAR_POSITIONAL,
     )
-    return any(p.kind in wanted for p in inspect.signature(call).parameters.values())
+    return any(p.kind in positional for p in inspect.signature(call).parameters.values())
 
 
 def read_source(
     output: Any, rank: int, value_of: Tensor | None, value_count: int, x: Tensor | None
 ) -> Raw:
-    """Bring the output of a source into the form of `Raw`, or say what is wrong with it.
+    """Validate the output of a source, and return it in the form of `Raw`.
 
     Args:
         output: A tensor (*b, k, r + 2), or raw means (*b, k, r), raw variances (*b, k) or (*b, 1),
@@ -84,7 +84,11 @@ def read_source(
     check_floating("values", values)
     check_devices(x=x, raw_means=means, raw_variances=variances, values=values)
     shape = means.shape[:-1]
-    values = _expand("values", _hand_out(values, value_of, value_count, shape), shape)
+    if not shape[-1]:
+        raise ValueError(
+            f"source must return at least one tuple; got raw means of shape {tuple(means.shape)}"
+        )
+    values = _expand("values", _values_of_tuples(values, value_of, value_count, shape), shape)
     raw = Raw(means, _expand("raw variances", variances, shape), values)
     if means.device.type == "cpu" and not torch.compiler.is_compiling():
         _check_finite(raw)
@@ -94,10 +98,15 @@ def read_source(
 def check_value_numbers(
     numbers: Sequence[int] | Tensor | None, tuples: int | None = None
 ) -> Tensor | None:
-    """Return `share_values` as a tensor of whole numbers from zero, one for each tuple."""
+    """Return `share_values` as a tensor of integers from zero, one for each tuple."""
     if numbers is None:
         return None
-    value_of = torch.as_tensor(numbers)
+    try:
+        value_of = torch.as_tensor(numbers)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"share_values must be a sequence of integers; got {type(numbers).__name__}: {error}"
+        ) from None
     if value_of.dim() != 1 or not len(value_of):
         raise ValueError(f"share_values must hold a number for each tuple; got {numbers}")
     check_integer("share_values", value_of)
@@ -108,10 +117,18 @@ def check_value_numbers(
     return value_of
 
 
-def _hand_out(
+def without_copies(tensor: Tensor) -> Tensor:
+    """Return an expanded tensor with its copies left out, so that none is computed with."""
+    for axis, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[axis] > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor
+
+
+def _values_of_tuples(
     values: Tensor, value_of: Tensor | None, value_count: int, shape: Sequence[int]
 ) -> Tensor:
-    """Give every tuple the value whose number it has."""
+    """Return the value of each tuple, where tuples share values."""
     if value_of is None:
         return values
     _check_count(value_of, shape[-1])
@@ -132,7 +149,7 @@ def _check_count(value_of: Tensor, tuples: int) -> None:
 
 
 def _expand(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """Expand one number for all tuples to one for each."""
+    """Expand one number for all tuples to one for each tuple."""
     if tuple(tensor.shape) == (*shape[:-1], 1):
         return tensor.expand(*shape)
     check_exact(name, tensor, shape)
@@ -140,7 +157,7 @@ def _expand(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _check_finite(raw: Raw) -> None:
-    # One number tells in most cases: a sum is finite only if all its terms are.
+    # The sum is enough in most cases: it is finite only if all its terms are.
     if math.isfinite(sum(tensor.detach().sum() for tensor in raw)):
         return
     for name, tensor in raw._asdict().items():

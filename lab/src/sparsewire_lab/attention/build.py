@@ -6,7 +6,8 @@ from torch import nn
 
 from sparsewire.nn.frames import COUNTS
 from sparsewire.nn.glimpse import Glimpse
-from sparsewire_lab.attention.convnet import ConvNet, grid_for
+from sparsewire.nn.source_network import grid_for
+from sparsewire_lab.attention.convnet import ConvNet
 from sparsewire_lab.attention.finder import Finder
 from sparsewire_lab.attention.models import GlimpseClassifier, ReinforceGlimpse, SpatialTransformer
 
@@ -40,7 +41,7 @@ def make_model(args: "Attention") -> nn.Module:
         return ReinforceGlimpse(image, size, args.glimpses, source=chosen, **head)
     frame: dict[str, Any] = {
         "frame": args.frame,
-        "squash": args.squash,
+        "bound": args.squash,
         "cover": args.cover or 0.8,
         "source": source(args.glimpses * COUNTS[args.frame]),
     }

@@ -5,7 +5,8 @@ from torch import Tensor, nn
 
 from sparsewire.annotations import Float
 from sparsewire.checks import check_count, check_range
-from sparsewire_lab.attention.convnet import REDUCED, WIDTH, conv_features
+from sparsewire.nn.source_network import REDUCTION, WIDTH, conv_features
+from sparsewire_lab.attention.convnet import FusedPair
 
 
 class Finder(nn.Module):
@@ -18,7 +19,7 @@ class Finder(nn.Module):
     scores count only beside each other.
 
     It returns changes of boxes that cover `cover` of the image, for a `Glimpse` with
-    `squash="none"`. Before training they are zero, and the convolutions are drawn after He et al.,
+    `bound="none"`. Before training they are zero, and the convolutions are drawn after He et al.,
     so that what they find varies with the image.
 
     Args:
@@ -38,7 +39,7 @@ class Finder(nn.Module):
         check_count("channels", channels, least=1)
         self.glimpses = check_count("glimpses", glimpses, least=1)
         self.cover = None if cover is None else check_range("cover", cover, 1e-3, 1 - 1e-3)
-        self.features = conv_features(channels)
+        self.features = conv_features(channels, FusedPair)
         self.scores = nn.Conv2d(WIDTH, 1, 1, bias=False)
         self.norm = nn.LayerNorm(WIDTH)
         self.boxes = nn.Linear(WIDTH, glimpses * (2 if cover is None else 4))
@@ -51,9 +52,9 @@ class Finder(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
         """Return the numbers of all boxes (top, left, bottom, right), or places, of each image."""
-        if min(x.shape[-2:]) < REDUCED:
+        if min(x.shape[-2:]) < REDUCTION:
             raise ValueError(
-                f"x must have at least {REDUCED} rows and columns; got {tuple(x.shape)}"
+                f"x must have at least {REDUCTION} rows and columns; got {tuple(x.shape)}"
             )
         found = self.features(x)
         # Positions in an image need more digits than the half precision of autocast has.
@@ -76,7 +77,7 @@ class Finder(nn.Module):
     def _places(x: Tensor, found: Tensor) -> Tensor:
         """How far the cells are from their middle, (down, right) in shares of the image."""
         sides = [
-            (torch.arange(n, device=x.device, dtype=found.dtype) - (n - 1) / 2) * (REDUCED / side)
+            (torch.arange(n, device=x.device, dtype=found.dtype) - (n - 1) / 2) * (REDUCTION / side)
             for n, side in zip(found.shape[-2:], x.shape[-2:], strict=True)
         ]
         return torch.stack(torch.meshgrid(*sides, indexing="ij"), dim=-1).flatten(0, 1)

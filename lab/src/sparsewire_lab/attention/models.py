@@ -10,10 +10,11 @@ from torch.nn import functional as F
 
 from sparsewire.annotations import Float
 from sparsewire.checks import check_choice, check_count, check_range, constant
-from sparsewire.nn.frames import COUNTS, FRAMES, Frame, Squash, frame_points, start_numbers
+from sparsewire.nn.frames import COUNTS, FRAMES, Bound, Frame, frame_points, start_numbers
 from sparsewire.nn.glimpse import Glimpse
 from sparsewire.nn.hyper import Mode
-from sparsewire_lab.attention.convnet import ConvNet, grid_for
+from sparsewire.nn.source_network import grid_for
+from sparsewire_lab.attention.convnet import ConvNet
 
 Head = Literal["mlp", "conv"]
 HEADS: tuple[Head, ...] = get_args(Head)
@@ -68,7 +69,7 @@ class SpatialTransformer(nn.Module):
         image: Channels, height and width.
         size: Side of what is read.
         frame: As in `Glimpse`; an affine one as in the paper on spatial transformers.
-        squash: As in `Glimpse`, `"corners"` or `"none"`.
+        bound: As in `Glimpse`, `"corners"` or `"none"`.
         cover: Share of the image's sides that the frame covers before training.
         classes: Number of classes.
         hidden: Width of the layer between.
@@ -79,7 +80,7 @@ class SpatialTransformer(nn.Module):
         width: As in `GlimpseClassifier`.
 
     Attributes:
-        watch: As in `Glimpse`.
+        on_points: As in `Glimpse`.
 
     Examples:
         >>> model = SpatialTransformer(image=(1, 28, 28), size=6)
@@ -88,7 +89,7 @@ class SpatialTransformer(nn.Module):
     """
 
     start: Tensor
-    watch: Callable[[Tensor], None] | None = None
+    on_points: Callable[[Tensor], None] | None = None
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class SpatialTransformer(nn.Module):
         size: int,
         *,
         frame: Frame = "affine",
-        squash: Squash = "corners",
+        bound: Bound = "corners",
         cover: float = 0.8,
         classes: int = 10,
         hidden: int = 128,
@@ -109,13 +110,13 @@ class SpatialTransformer(nn.Module):
         channels = image[0]
         self.size = check_count("size", size, least=1)
         self.frame: Frame = check_choice("frame", frame, FRAMES)
-        self.squash: Squash = check_choice("squash", squash, ("corners", "none"))
+        self.bound: Bound = check_choice("bound", bound, ("corners", "none"))
         self.source = _default_source(image, COUNTS[frame]) if source is None else source
         last = list(self.source.modules())[-1]
         if isinstance(last, nn.Linear):
             for parameter in last.parameters():
                 nn.init.zeros_(parameter)
-        self.register_buffer("start", start_numbers(frame, squash, cover), persistent=False)
+        self.register_buffer("start", start_numbers(frame, bound, cover), persistent=False)
         self.head = make_head((1, channels, size, size), classes, hidden, head, dropout, width)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
@@ -136,9 +137,9 @@ class SpatialTransformer(nn.Module):
 
     def _points(self, x: Tensor) -> Tensor:
         numbers = self.start + self.source(x).to(self.start.dtype)
-        points = frame_points(numbers, self.frame, self.squash, self.size, self.size)
-        if self.watch is not None:
-            self.watch(points.unsqueeze(1))
+        points = frame_points(numbers, self.frame, self.bound, self.size, self.size)
+        if self.on_points is not None:
+            self.on_points(points.unsqueeze(1))
         return points
 
 

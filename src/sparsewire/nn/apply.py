@@ -1,0 +1,95 @@
+"""Multiply a batch by sparse tensors: as a whole, group by group, or without storing any tuple."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparsewire.annotations import Float
+from sparsewire.nn.layout import Placed, Shapes, Template
+from sparsewire.nn.wiring import Wiring
+from sparsewire.ops.contract import contract_flat
+from sparsewire.ops.fused_gather import fused_gather, kernel_gathers
+
+
+def contract_placed(
+    placed: Placed, x: Float[Tensor, "*x"], shapes: Shapes, features: int
+) -> Float[Tensor, "*y"]:
+    """Multiply an input (*b, *ins, *features) by a sparse matrix of these shapes."""
+    last = x.dim() - features
+    batch, rest = x.shape[: last - len(shapes.ins)], x.shape[last:]
+    flat = x.reshape(*batch, math.prod(shapes.ins), *rest)
+    y = contract_flat(*placed, flat, math.prod(shapes.outs), features)
+    return y.reshape((*batch, *shapes.outs, *rest))
+
+
+def split_batch(
+    x: Float[Tensor, "*x"], batch: Sequence[int], groups: int
+) -> tuple[Float[Tensor, "w g *inner"], int]:
+    """Split a batch into groups, the first ones one larger if need be, the others padded.
+
+    Returns:
+        The groups, and how many of them are larger than the others (0: all are full).
+
+    Examples:
+        >>> split_batch(torch.tensor([1.0, 2.0, 3.0]), (3,), groups=2)
+        (tensor([[1., 2.],
+                 [3., 0.]]), 1)
+    """
+    count, inner = math.prod(batch), x.shape[len(batch) :]
+    each, larger = count // groups, count % groups
+    x, cut = x.reshape(count, *inner), larger * (each + 1)
+    grouped = x[cut:].view(groups - larger, each, *inner)
+    if larger:
+        padding = x.new_zeros(groups - larger, 1, *inner)
+        grouped = torch.cat([grouped, padding], dim=1)
+        grouped = torch.cat([x[:cut].view(larger, each + 1, *inner), grouped])
+    return grouped, larger
+
+
+def join_batch(
+    y: Float[Tensor, "w g *inner"], batch: Sequence[int], larger: int
+) -> Float[Tensor, "*y"]:
+    """Undo `split_batch`."""
+    each = math.prod(batch) // len(y)
+    y = torch.cat([y[:larger].flatten(0, 1), y[larger:, :each].flatten(0, 1)])
+    return y.reshape((*batch, *y.shape[1:]))
+
+
+def read_directly(
+    layout: Template,
+    wiring: Wiring,
+    x: Float[Tensor, "*x"],
+    shapes: Shapes,
+    region: Sequence[int],
+    counts: tuple[int, int],
+    options: tuple[Any, ...],
+) -> Float[Tensor, "*y"] | None:
+    """Sample, spread and contract in one kernel that stores nothing but the output.
+
+    Returns None where there is no such kernel, or where the template does not say what is written.
+
+    Args:
+        layout: The template of the layer.
+        wiring: Means, variances and values, one for each instance of the batch, whose tuples are
+            contexts of their own.
+        x: The input, without feature dimensions.
+        shapes: Sizes of the output and input axes.
+        region: Sizes of the local region.
+        counts: Local and global samples.
+        options: Density, degrees of freedom and generator.
+    """
+    ins, outs = math.prod(shapes.ins), math.prod(shapes.outs)
+    if not kernel_gathers(x.device, ins, layout.space(shapes), region, counts[1]):
+        return None
+    if (reading := layout.reading(shapes, x.device)) is None:
+        return None
+    batch = wiring.values.shape[:-1]
+    means, variances, values = (t.flatten(0, len(batch) - 1) for t in wiring)
+    flat = x.reshape(math.prod(batch), ins)
+    y = fused_gather(means, variances, values, flat, reading.addresses, region, *counts, *options)
+    if reading.rows is not None:
+        y = y.new_zeros(y.shape[0], outs).index_add(1, reading.rows, y)
+    return y.reshape((*batch, *shapes.outs))
