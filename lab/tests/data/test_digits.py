@@ -1,6 +1,5 @@
 """The digits of scikit-learn as if they were MNIST."""
 
-import sys
 
 import pytest
 import torch
@@ -47,9 +46,3 @@ def test_pictures_look_like_those_of_mnist() -> None:
 def test_an_unknown_split_of_digits_is_named() -> None:
     with pytest.raises(ValueError, match=r"split must be one of .*; got 'dev'"):
         load_digits("dev")  # pyright: ignore[reportArgumentType]
-
-
-def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(RuntimeError, match=r"needs scikit-learn.*sparsewire\[experiments\]"):
-        load_digits("train")

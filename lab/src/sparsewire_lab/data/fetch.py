@@ -16,9 +16,9 @@ from pathlib import Path
 from sparsewire_lab.files import DiskError
 
 MOST_BYTES = 2**26
-"""More than any file that is asked for here has, packed or not."""
-TIMEOUT = 20.0
-"""Seconds without a sign of life after which a server is given up."""
+"""Largest size of a file, packed or not."""
+TIMEOUT = 10.0
+"""Seconds without an answer after which a server is given up."""
 
 _TRIES = 4
 _CHUNK = 2**16
@@ -26,18 +26,18 @@ _RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 
 
 class SourceError(RuntimeError):
-    """A source did not give what was asked of it; another one may."""
+    """A source does not have a file; another one may."""
 
 
 class BrokenOffError(SourceError):
-    """A connection ended early; what came is kept, and can be continued."""
+    """A connection ended early; what was received is stored, and can be continued."""
 
 
 def download(url: str, part: Path) -> bool:
-    """Bring a file, continuing what an earlier try left.
+    """Fetch a file, continuing what an earlier try left.
 
     Args:
-        url: Where it is.
+        url: The address.
         part: The file to write; it stays when the connection breaks off.
 
     Returns:
@@ -77,7 +77,7 @@ def size_of(path: Path) -> int:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Make a folder, and let other processes that want to fill it wait, where the system can."""
+    """Create a folder and lock it against other processes, where the system can."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -87,7 +87,7 @@ def alone(folder: Path) -> Iterator[None]:
     except ImportError:
         yield
         return
-    # The folder itself is locked: no file is left behind.
+    # The folder itself is locked, so that no lock file is left.
     handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def _continue(url: str, part: Path) -> bool:
-    """Bring the rest of a file; return whether there was something to continue."""
+    """Fetch the rest of a file; return whether there was something to continue."""
     have = size_of(part)
     headers = {"User-Agent": "sparsewire", **({"Range": f"bytes={have}-"} if have else {})}
     try:
@@ -107,7 +107,7 @@ def _continue(url: str, part: Path) -> bool:
         )
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and have:  # nothing comes after what is there
+        if error.code == 416 and have:  # nothing follows
             if _content_range(error.headers)[1] == have:
                 return True
             return _restart(url, part)
@@ -120,7 +120,7 @@ def _continue(url: str, part: Path) -> bool:
             begin, whole = _content_range(response.headers)
             if begin != have:
                 if not have:
-                    raise SourceError(f"{url}: a part came, though the whole was asked for")
+                    raise SourceError(f"{url}: a part was sent, though the whole was requested")
                 return _restart(url, part)
         if whole is None and (length := response.headers.get("Content-Length")):
             whole = begin + int(length) if length.isdecimal() else None
@@ -129,7 +129,7 @@ def _continue(url: str, part: Path) -> bool:
 
 
 def _restart(url: str, part: Path) -> bool:
-    """Forget what is there and bring the whole."""
+    """Delete what was received and fetch the whole file."""
     part.unlink(missing_ok=True)
     return _continue(url, part)
 
@@ -137,7 +137,7 @@ def _restart(url: str, part: Path) -> bool:
 def _write(
     url: str, response: http.client.HTTPResponse, part: Path, begin: int, whole: int | None
 ) -> None:
-    """Write what comes behind what is there, and see that it is as much as was promised."""
+    """Append what is received, and check that it is as much as was announced."""
     got = begin
     try:
         with part.open("ab" if begin else "wb") as file:
@@ -158,7 +158,7 @@ def _write(
 
 
 def _chunks(url: str, response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield what comes; a connection that fails is the source's error, not the disk's."""
+    """Yield what is received; a connection that fails is an error of the source, not the disk."""
     while True:
         try:
             chunk = response.read(_CHUNK)
@@ -170,7 +170,7 @@ def _chunks(url: str, response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _content_range(headers: Message) -> tuple[int, int | None]:
-    """Return where a part begins, −1 if that is not said, and how many bytes the whole has."""
+    """Return where a part begins, −1 if unknown, and how many bytes the whole file has."""
     match = _RANGE.fullmatch(headers.get("Content-Range", ""))
     if match is None:
         return -1, None

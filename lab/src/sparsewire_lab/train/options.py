@@ -17,6 +17,8 @@ from sparsewire_lab.train.trial import Trial
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
 
+LARGEST = 2**24
+"""Of sizes and numbers of things that are held in memory at once."""
 _EVALUATIONS = 40  # in a run, if the user does not say
 
 
@@ -113,7 +115,8 @@ class Experiment:
 
     def check(self) -> None:
         """Refuse arguments that contradict each other, before any work."""
-        for name in ("steps", "batch", "accumulate", "evaluate_every", "checkpoint_every"):
+        check_size("batch", self.batch)
+        for name in ("steps", "accumulate", "evaluate_every", "checkpoint_every"):
             if (count := getattr(self, name)) is not None:
                 check_count(name, count, least=1)
         if self.lr is not None and not 0 < self.lr < float("inf"):
@@ -167,6 +170,13 @@ class Experiment:
         """Return a short fingerprint of what is computed, the same for all seeds."""
         text = json.dumps([self.name, self.deciding()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def check_size(name: str, size: int, least: int = 1) -> int:
+    """Return `size` if it is an integer of at least `least` that memory can hold."""
+    if check_count(name, size, least=least) > LARGEST:
+        raise ValueError(f"{name} must be at most {LARGEST:,}; got {size:,}")
+    return size
 
 
 def processes() -> int:
