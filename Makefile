@@ -54,8 +54,8 @@ demo: $(VENV)/.demo ## learn wires, a sort and glimpses on the CPU, and make a r
 	$(BIN)/python -m sparsewire_lab attention --data digits --steps 300 --evaluate-every 20 --resume --out out
 	$(BIN)/python -m sparsewire_lab report out --out out/report.html
 
-bench: $(VENV)/.bench ## measure this machine into benchmarks/results.csv, and make docs/benchmarks.md
-	$(BIN)/python -m sparsewire_lab bench $(BENCH_ARGS)
+bench: $(VENV)/.bench ## measure this machine into results/bench.csv, and make docs/benchmarks.md
+	$(BIN)/python -m sparsewire_lab bench --record results/bench.csv --page docs/benchmarks.md $(BENCH_ARGS)
 
 test: $(VENV)/.dev ## run all tests, doctests included
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -1,9 +1,7 @@
 """`sparsewire bench` from its arguments to its files."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from lab.tests.bench.test_runner import Pretender
 
 import sparsewire_lab.cli.bench as command
 from sparsewire_lab import provenance
+from sparsewire_lab.bench.cases import SORTS
 from sparsewire_lab.bench.record import COLUMNS, append, read
 from sparsewire_lab.cli.main import main
 
@@ -20,18 +19,19 @@ from sparsewire_lab.cli.main import main
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--device", "tpu"], "--device: invalid choice: 'tpu'"),
-        (["--only", "spread,soup"], "must be some of ceilings,spread,step,glimpse,sorting; got"),
-        (["soup"], "must be one of ceilings,spread,step,glimpse,sorting; got 'soup'"),
-        (["--only", ","], "must be some of ceilings,spread,step,glimpse,sorting; got ','"),
-        (["--sizes", "8,few"], "must be whole numbers between 2 and 4194304"),
-        (["--sizes", "1"], "must be whole numbers between 2 and 4194304"),
-        (["--threads", "0"], "--threads must be at least 1; got 0"),
-        (["--limit", "-1"], "--limit must be a number of seconds above 0; got -1.0"),
-        (["--out", "results.txt"], "--out must name a .csv file; got results.txt"),
-        (["--draw", "--out", "none.csv"], "none.csv must be a record of sparsewire bench; it is"),
-        (["--merge", "none.csv", "--out", "x.csv"], "none.csv must be a record"),
-        (["--colour"], "unrecognized arguments: --colour"),
+        (["--device", "tpu"], "'tpu'"),
+        (["soup"], "'soup'"),
+        (["--sizes", "8", "few"], "few"),
+        (["--sizes", "1"], "--sizes must be between 2 and 4194304; got 1"),
+        (["--threads", "0"], "--threads must be above 0; got 0"),
+        (["--limit", "-1"], "--limit must be above 0; got -1.0"),
+        (["--limit", "nan"], "--limit must be above 0; got nan"),
+        (["--record", "results.txt"], "--record must be a .csv file; got results.txt"),
+        (["--page", "page.html"], "--page must be a .md file; got page.html"),
+        (["--draw"], "--draw needs --page"),
+        (["--draw", "--page", "p.md", "--record", "none.csv"], "none.csv must be a record of"),
+        (["--merge", "none.csv"], "none.csv must be a record"),
+        (["--colour"], "--colour"),
     ],
 )
 def test_bad_arguments_are_named(
@@ -42,46 +42,38 @@ def test_bad_arguments_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stopped:
-        main(["bench", *words])
-    assert stopped.value.code == 2
+    assert main(["bench", *words]) == 2
     assert complaint in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.skipif(provenance.torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_missing_gpu_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["bench", "--device", "cuda"])
+    assert main(["bench", "--device", "cuda"]) == 2
     assert "--device cuda needs a CUDA device" in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_record_is_found_out_before_anything_runs(
+def test_a_file_that_is_no_record_is_refused_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = tmp_path / "other.csv"
+    other = tmp_path / "bench.csv"
     other.write_text("a,b\n")
-    with pytest.raises(SystemExit):
-        main(["bench", "--out", str(other)])
+    assert main(["bench", "--out", str(tmp_path)]) == 2
     assert "must be a record of sparsewire bench" in capsys.readouterr().err
     assert other.read_text() == "a,b\n"
 
 
-def test_a_small_run_from_end_to_end(tmp_path: Path) -> None:
-    words = ["--quick", "--device", "cpu", "--sizes", "8,16", "--only", "spread,step"]
-    words += ["--json", "--threads", "1", "--out", "rows.csv"]
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "sparsewire_lab", "bench", *words],
-        cwd=tmp_path,
-        env=os.environ | {"SPARSEWIRE_COMMIT": "a commit"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    printed = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(printed) == 3 + 2 * 4 + 2 * 3
-    rows = read(tmp_path / "rows.csv")
+def test_a_small_run_from_end_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPARSEWIRE_COMMIT", "a commit")
+    words = ["spread", "--quick", "--device", "cpu", "--sizes", "4", "8", "16"]
+    assert main(["bench", *words, "--json", "--threads", "1", "--page", "rows.md"]) == 0
+    out, err = capsys.readouterr()
+    printed = [json.loads(line) for line in out.splitlines()]
+    assert len(printed) == 3 + 3 * 4
+    rows = read(tmp_path / "out" / "bench.csv")
     for row, line in zip(rows, printed, strict=True):
         assert tuple(line) == COLUMNS
         assert row["status"] in ("ok", "skipped"), row
@@ -95,10 +87,18 @@ def test_a_small_run_from_end_to_end(tmp_path: Path) -> None:
                 assert row[column] > 0, (row["engine"], column)
             assert row["error"] < 1e-4
             assert row["ratio_to_reference"] > 0
-    assert "[ 1/17] ceilings copy" in done.stderr
-    assert {p.name for p in tmp_path.iterdir()} == {"rows.csv", "rows.md", "rows.png"}
-    assert "### Training step" in (tmp_path / "rows.md").read_text()
-    assert (tmp_path / "rows.png").stat().st_size > 5000
+    assert "[ 1/15] ceilings copy" in err
+    files = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
+    assert files == {"out/bench.csv", "rows.md", "images/growth.png"}
+    assert "### `spread`" in (tmp_path / "rows.md").read_text()
+    assert (tmp_path / "images" / "growth.png").stat().st_size > 5000
+
+
+class Always(dict[str, float]):
+    """The same time for every engine."""
+
+    def __missing__(self, engine: str) -> float:
+        return 2.0
 
 
 def pretend_run(
@@ -106,14 +106,42 @@ def pretend_run(
 ) -> int:
     start = lambda setting: lambda: Pretender(answers, [])  # noqa: E731
     monkeypatch.setattr(command, "start_worker", start)
-    usual = ["--device", "cpu", "--only", "spread", "--sizes", "8", "--out"]
-    return main(["bench", *usual, str(tmp_path / "r.csv"), *words])
+    monkeypatch.chdir(tmp_path)
+    return main(["bench", *(words or ["spread"]), "--device", "cpu", "--sizes", "8"])
 
 
 TIMES = {"reference": 3.0, "plain": 2.0, "chunked": 2.0, "compiled": 1.0, "auto": 1.0, "keops": 9.0}
+RECORD = Path("out/bench.csv")
 
 
-def test_an_interrupt_keeps_the_rows_so_far(
+def test_a_run_leaves_a_clone_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("src/sparsewire", "lab", "results", "docs"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / ".gitignore").write_text("out/\n")
+    append(tmp_path / "results" / "bench.csv", make_record())
+    monkeypatch.setattr(provenance, "clone", lambda: tmp_path)
+
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        command = ["git", *identity, *words]
+        return subprocess.check_output(command, cwd=tmp_path, text=True)
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "All")
+    for words in ([], ["--quick", "spread"]):
+        assert pretend_run(monkeypatch, tmp_path, TIMES, *words) == 0
+        assert git("status", "--porcelain") == ""
+    asked = ["spread", "--record", "results/bench.csv", "--page", "docs/benchmarks.md"]
+    assert pretend_run(monkeypatch, tmp_path, TIMES, *asked) == 0
+    assert git("status", "--porcelain", "-uall").split() == [
+        "M", "results/bench.csv", "??", "docs/benchmarks.md", "??", "docs/images/growth.png",
+    ]  # fmt: skip
+    page = (tmp_path / "docs" / "benchmarks.md").read_text()
+    assert "from its record, `results/bench.csv`" in page.replace("\n", " ")
+
+
+def test_an_interrupt_leaves_the_rows_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(self: Any, case: Any, seconds: float) -> Any:
@@ -124,41 +152,51 @@ def test_an_interrupt_keeps_the_rows_so_far(
     perform = Pretender.perform
     monkeypatch.setattr(Pretender, "perform", interrupted)
     assert pretend_run(monkeypatch, tmp_path, TIMES) == 130
-    assert [row["engine"] for row in read(tmp_path / "r.csv")] == [*RATES, "reference", "plain"]
+    assert [row["engine"] for row in read(RECORD)] == [*RATES, "reference", "plain"]
     out, err = capsys.readouterr()
-    assert "interrupted: 5 of 9 rows are kept" in err
-    assert f"record: {tmp_path / 'r.csv'}" in out
+    assert "interrupted: 5 of 9 rows are recorded" in err
+    assert f"record: {RECORD}" in out
 
 
-def test_the_end_of_a_run_says_what_was_found_and_where_it_is(
+def test_a_run_ends_with_a_table_and_appends_to_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert pretend_run(monkeypatch, tmp_path, TIMES) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split()[:3] == ["case", "n", "engine"]
-    assert lines[-3].split()[:5] == ["spread", "8", "KeOps", "9", "3.00"]
-    assert lines[-2:] == [f"record: {tmp_path / 'r.csv'}", f"page: {tmp_path / 'r.md'}"]
+    for times in (1, 2):
+        assert pretend_run(monkeypatch, tmp_path, TIMES) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[1].split()[:3] == ["case", "n", "engine"]
+        assert lines[-2].split()[:5] == ["spread", "8", "KeOps", "9", "3.00"]
+        assert lines[-1] == f"record: {RECORD}"
+        assert len(read(RECORD)) == times * 9
 
 
-def test_failures_of_ours_show_in_the_status_and_those_of_peers_do_not(
+def test_failures_of_ours_are_in_the_status_and_those_of_peers_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert pretend_run(monkeypatch, tmp_path, TIMES | {"keops": "no compiler"}) == 0
     assert pretend_run(monkeypatch, tmp_path, TIMES | {"auto": "broken"}) == 1
-    assert {row["status"] for row in read(tmp_path / "r.csv")} >= {"ok", "failed"}
+    assert {row["status"] for row in read(RECORD)} >= {"ok", "failed"}
 
 
-def test_without_matplotlib_a_run_succeeds_and_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "cases"),
+    [
+        (["sorting"], {*SORTS}),
+        (["spread", "sorting"], {"spread", *SORTS}),
+        (["ceilings"], set()),
+    ],
+)
+def test_parts_are_chosen_by_name(
+    words: list[str], cases: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    append(tmp_path / "r.csv", make_record())
-    assert pretend_run(monkeypatch, tmp_path, TIMES) == 0
-    out, err = capsys.readouterr()
-    assert "pip install 'sparsewire[experiments]'" in err
-    assert "figure" not in out
-    assert (tmp_path / "r.md").exists()
-    assert not (tmp_path / "r.png").exists()
+    assert pretend_run(monkeypatch, tmp_path, Always(), *words) == 0
+    rows = read(RECORD)
+    assert {row["case"] for row in rows} == {"ceilings", *cases}
+    for row in rows[len(RATES) :]:
+        if row["case"] in SORTS:
+            assert (row["n"], row["batch"], row["pairs"]) == (8, 64, None)
+            assert row["floor_limit"] == "bytes"
+            assert row["floor_ms"] > row["floor_forward_ms"] > 0
 
 
 def test_drawing_and_merging_measure_nothing(
@@ -166,25 +204,20 @@ def test_drawing_and_merging_measure_nothing(
 ) -> None:
     monkeypatch.setattr(command, "start_worker", None)
     append(tmp_path / "other.csv", make_record())
-    words = ["--merge", str(tmp_path / "other.csv"), "--out", str(tmp_path / "r.csv")]
-    assert main(["bench", *words]) == 0
-    assert f"10 rows added to {tmp_path / 'r.csv'}" in capsys.readouterr().out
-    assert (tmp_path / "r.png").stat().st_size > 5000
-    text = (tmp_path / "r.md").read_text()
-    (tmp_path / "r.md").unlink()
-    assert main(["bench", "--draw", "--out", str(tmp_path / "r.csv")]) == 0
-    assert (tmp_path / "r.md").read_text() == text
-    assert f"figure: {tmp_path / 'r.png'}" in capsys.readouterr().out
+    record, page = tmp_path / "r.csv", tmp_path / "r.md"
+    words = ["--record", str(record), "--page", str(page)]
+    assert main(["bench", "--merge", str(tmp_path / "other.csv"), *words]) == 0
+    assert f"10 rows added to {record}" in capsys.readouterr().out
+    text = page.read_text()
+    page.unlink()
+    assert main(["bench", "--draw", *words]) == 0
+    assert page.read_text() == text
+    figure = tmp_path / "images" / "growth.png"
+    assert f"figure: {figure}" in capsys.readouterr().out
+    assert figure.stat().st_size > 5000
 
 
-def test_outside_of_a_clone_things_stay_in_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "clone", lambda: None)
-    places = command.find_places(None)
-    names = [path.name for path in places[:3]]
-    assert names == ["sparsewire-bench.csv", "sparsewire-bench.md", "sparsewire-bench.png"]
-
-
-def test_the_commit_is_known_from_git_or_the_environment_or_not_at_all(
+def test_the_commit_is_from_git_or_the_environment_or_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARSEWIRE_COMMIT", raising=False)

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 import sparsewire as sw
-from sparsewire_lab.bench import _triton_exp
-from sparsewire_lab.bench import perform as performing
+from sparsewire_lab.bench import exponentials
 from sparsewire_lab.bench.cases import Case
 from sparsewire_lab.bench.measure import MIB, CudaMeter
-from sparsewire_lab.bench.perform import Setting, perform
+from sparsewire_lab.bench.perform import Setting, capture_step, perform
 
 
 class PretendedGpu:
@@ -61,11 +60,11 @@ METER = CudaMeter(torch.device("cuda"), budget=0.5)
 
 
 def test_short_calls_are_timed_together_and_long_ones_once(gpu: PretendedGpu) -> None:
-    found = METER.time(lambda: gpu.take(0.25))
-    assert found.ms == pytest.approx(0.25)
-    assert found.noise == pytest.approx(0.0, abs=1e-6)
-    assert found.repeats % 4 == 0
-    assert found.repeats * 0.25 == pytest.approx(500, rel=0.1)
+    measured = METER.time(lambda: gpu.take(0.25))
+    assert measured.ms == pytest.approx(0.25)
+    assert measured.noise == pytest.approx(0.0, abs=1e-6)
+    assert measured.repeats % 4 == 0
+    assert measured.repeats * 0.25 == pytest.approx(500, rel=0.1)
     before = gpu.calls
     assert METER.time(lambda: gpu.take(9000.0)) == (9000.0, 1, None, None)
     assert gpu.calls == before + 2
@@ -73,15 +72,15 @@ def test_short_calls_are_timed_together_and_long_ones_once(gpu: PretendedGpu) ->
 
 def test_noise_is_the_distance_between_the_quartiles(gpu: PretendedGpu) -> None:
     times = itertools.cycle([8.0, 10.0, 12.0])
-    found = METER.time(lambda: gpu.take(next(times)))
-    assert found.ms == pytest.approx(10.0)
-    assert found.noise == pytest.approx(0.4)
+    measured = METER.time(lambda: gpu.take(next(times)))
+    assert measured.ms == pytest.approx(10.0)
+    assert measured.noise == pytest.approx(0.4)
 
 
 def test_memory_is_counted_above_what_was_held(gpu: PretendedGpu) -> None:
-    found = METER.measure(lambda: gpu.take(100.0, mib=30))
-    assert found.extra_mib == pytest.approx(30)
-    assert found.ms == pytest.approx(100)
+    measured = METER.measure(lambda: gpu.take(100.0, mib=30))
+    assert measured.extra_mib == pytest.approx(30)
+    assert measured.ms == pytest.approx(100)
     assert METER.peak(lambda: gpu.take(1.0, mib=3) or "result") == (3.0, "result")
 
 
@@ -111,24 +110,24 @@ def test_steps_are_captured_as_a_user_would(
 
     step.optimizer = "an optimiser"  # pyright: ignore[reportFunctionMemberAccess]
     monkeypatch.setattr(sw, "capture", capture, raising=False)
-    extra, replay = performing._capture(step, METER, {})
+    extra, replay = capture_step(step, METER)
     assert (extra, float(replay()), gpu.calls) == (5.0, 0.5, 5)
     assert given == {"step": step, "optimizer": "an optimiser", "device": torch.device("cuda")}
 
 
 KERNEL = """
 import torch
-from sparsewire_lab.bench import _triton_exp
-x = torch.rand(2 * _triton_exp.BLOCK)
+from sparsewire_lab.bench import exponentials
+x = torch.rand(2 * exponentials.BLOCK)
 wanted = x.clone()
-for _ in range(_triton_exp.ROUNDS):
+for _ in range(exponentials.ROUNDS):
     wanted = torch.exp2(-wanted)
-assert _triton_exp.run(x) == x.numel() * _triton_exp.ROUNDS
+assert exponentials.run(x) == x.numel() * exponentials.ROUNDS
 assert torch.allclose(x, wanted, atol=1e-6), (x - wanted).abs().max()
 """
 
 
-@pytest.mark.skipif(not _triton_exp.available(), reason="needs Triton")
+@pytest.mark.skipif(not exponentials.available(), reason="needs Triton")
 def test_the_kernel_of_the_exp_ceiling_does_what_it_counts() -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     subprocess.run([sys.executable, "-c", KERNEL], env=environment, check=True)
@@ -146,6 +145,7 @@ def test_the_kernel_of_the_exp_ceiling_does_what_it_counts() -> None:
         ("step", "auto", 64, ""),
         ("step", "auto", 64, "floor variances"),
         ("glimpse", "auto", 1024, "1×32×32"),
+        ("contexts", "auto", 2**17, ""),
         ("soft_rank", "auto", 64, ""),
         ("soft_sort", "auto", 64, ""),
         ("soft_sort", "bitonic values", 64, ""),
@@ -164,8 +164,17 @@ def test_cases_on_a_gpu(case: tuple[str, str, int, str], mode: str) -> None:
     assert row["status"] == "ok", row["note"]
     assert row["ms_forward_backward"] > 0
     assert row["extra_mib"] >= 0
-    if mode == "eager" or case[0] not in ("step", "glimpse"):
+    if mode == "eager" or case[0] not in ("step", "contexts", "glimpse"):
         assert row["error"] < 1e-4
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("mode", ["eager", "captured"])
+def test_canvases_on_a_gpu(mode: str) -> None:
+    case = Case("canvases", "auto", 60, mode=mode, batch=4)
+    row = perform(case, Setting(device="cuda", budget=0.01))
+    assert row["status"] == "ok", row["note"]
+    assert row["ms_forward"] > 0
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -25,10 +25,10 @@ def test_two_sizes_have_no_exponent() -> None:
 
 
 def test_series_leave_out_what_was_not_measured() -> None:
-    found = {line.label: line for line in series(make_record(), "ms_forward_backward")}
-    assert found.keys() == {"ours", "reference"}
-    assert found["ours"].points == [(10, 1.0), (100, 100.0), (1000, 10_000.0)]
-    assert found["ours"].exponent == pytest.approx(2.0)
+    result = {line.label: line for line in series(make_record(), "ms_forward_backward")}
+    assert result.keys() == {"ours", "reference"}
+    assert result["ours"].points == [(10, 1.0), (100, 100.0), (1000, 10_000.0)]
+    assert result["ours"].exponent == pytest.approx(2.0)
     memory = {line.label: line.exponent for line in series(make_record(), "extra_mib")}
     assert memory == {"ours": pytest.approx(1.0), "reference": pytest.approx(2.0)}
 
@@ -55,10 +55,10 @@ def test_the_newest_run_counts_for_each_part_and_full_ones_before_quick() -> Non
         make_row(date=newer, plan="quick", case="glimpse"),
         make_row(date=old, device="another"),
     ]
-    found = newest(rows)
+    result = newest(rows)
     dates = {
         device: {case: {row["date"] for row in part} for case, part in cases.items()}
-        for device, cases in found.items()
+        for device, cases in result.items()
     }
     assert dates == {
         "a machine": {"spread": {new}, "step": {old}, "glimpse": {newer}},

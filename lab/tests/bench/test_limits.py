@@ -1,10 +1,10 @@
-"""Cases that would not fit, or not end, are left out with the reason."""
+"""Cases that would need too much memory or time are skipped with the reason."""
 
 import pytest
 from lab.tests.bench.rows import make_row
 
-from sparsewire_lab.bench.cases import Case
-from sparsewire_lab.bench.limits import Limits, reason_to_skip
+from sparsewire_lab.bench.cases import MATRICES, OTT, OURS, TORCHSORT, VALUES, Case
+from sparsewire_lab.bench.limits import Limits, reason_to_skip, table_bytes
 
 ROOMY = Limits(memory=2**40, seconds=10.0)
 
@@ -62,16 +62,43 @@ def test_what_was_given_up_stays_so(status: str, note: str, reason: str | None) 
 def test_graphs_are_captured_of_short_calls_that_work() -> None:
     case = Case("spread", "auto", 64, mode="captured")
     assert reason_to_skip(case, [row(64, 200.0)], ROOMY) is None
-    assert "launching" in (reason_to_skip(case, [row(64, 300.0)], ROOMY) or "")
+    assert "launches" in (reason_to_skip(case, [row(64, 300.0)], ROOMY) or "")
     failed = row(64, None, status="failed")
     assert reason_to_skip(case, [failed], ROOMY) == "eager was failed"
 
 
-def test_keops_is_named_where_it_is_missing() -> None:
-    limits = Limits(2**40, 10.0, keops=False)
-    reason = reason_to_skip(Case("spread", "keops", 64), [], limits)
-    assert reason == "pykeops is not installed: pip install 'sparsewire[keops]'"
+@pytest.mark.parametrize(
+    ("case", "engine", "reason"),
+    [
+        ("spread", "keops", "pykeops is not installed: pip install 'sparsewire-lab[keops]'"),
+        ("soft_sort", TORCHSORT, "torchsort is not installed: pip install torchsort"),
+        ("soft_sort", OTT, "ott is not installed: pip install ott-jax"),
+        ("soft_sort", "bitonic", "this network needs a power of two"),
+        ("soft_sort", VALUES, "this network needs a power of two"),
+    ],
+)
+def test_what_cannot_run_is_named(case: str, engine: str, reason: str) -> None:
+    limits = Limits(2**40, 10.0, absent=["keops", TORCHSORT, OTT])
+    assert reason_to_skip(Case(case, engine, 9, batch=3), [], limits) == reason
+
+
+def test_tables_of_sorts_that_do_not_fit_are_not_tried() -> None:
+    tight = Limits(2**30, 10.0)
+    reason = reason_to_skip(Case("soft_sort", "softsort", 1024, batch=64), [], tight)
+    assert reason == "its tables would need about 3.0 GiB; 1.0 GiB are allowed"
+    assert reason_to_skip(Case("soft_sort", OURS, 4096, batch=64), [], tight) is None
+    assert table_bytes(Case("order_loss", OURS, 4096, "", "captured", batch=64)) > 2**34
+    assert table_bytes(Case("order_loss", OURS, 4096, batch=64)) == 0
+    odd, bitonic = (table_bytes(Case("soft_sort", e, 64, batch=1)) for e in MATRICES[-2:])
+    assert odd / bitonic == pytest.approx(3 * 64 / (4 * 21))
+
+
+def test_the_time_of_sorts_may_grow_with_the_cube() -> None:
+    kind = {"case": "soft_sort", "engine": "odd-even"}
+    rows = [row(16, 10.0, **kind), row(64, 640.0, **kind)]
+    reason = reason_to_skip(Case("soft_sort", "odd-even", 256, batch=1), rows, ROOMY)
+    assert reason == "would take up to 41.0 s a call; 10 s are allowed"
 
 
 def test_ceilings_are_always_measured() -> None:
-    assert reason_to_skip(Case("ceilings", "copy"), [], Limits(0, 0.0, False)) is None
+    assert reason_to_skip(Case("ceilings", "copy"), [], Limits(0, 0.0)) is None

@@ -1,87 +1,151 @@
-"""The page says what the rows say, and the one that is committed is that of the record."""
+"""The page contains the numbers of the rows, and the committed one is that of the record."""
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lab.tests.bench.rows import make_record, make_row
 
-from sparsewire_lab.bench.page import page
+from sparsewire_lab.bench.page import FIGURE, make_page
 from sparsewire_lab.bench.record import Row, read
-from sparsewire_lab.cli.bench import find_places
+from sparsewire_lab.bench.targets import GPU, ONE_THREAD, find, targets_for
 
 ROOT = Path(__file__).resolve().parents[3]
+ONE, TWO, H200 = "a chip, 1 of 2 threads", "a chip, 2 of 2 threads", "NVIDIA H200"
 
 
-def cells(text: str, *start: str) -> list[str]:
-    """The cells of the table row that begins so."""
+def cells(text: str, *start: str) -> dict[str, str]:
+    """The cells of the first table row that begins with these, by the head of its table."""
+    head: list[str] = []
     for line in text.splitlines():
-        found = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if found[: len(start)] == list(start):
-            return found
+        row = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if row[: len(start)] == list(start):
+            return dict(zip(head, row, strict=True))
+        head = (head or row) if row else []
     raise AssertionError(f"no row {start}")
 
 
-def test_every_number_stands_where_it_belongs() -> None:
-    text = page(make_record(), "results.csv", "growth.png")
-    head = cells(text, "n", "engine")
-    row = dict(zip(head, cells(text, "100", "reference"), strict=True))
-    assert row["forward and backward"] == "300"
-    assert (row["× ours"], row["±"]) == ("3.00", "2 %")
-    assert row["extra MiB"] == "10.0"
-    assert row["error"] == "1e-07"
-    assert (row["floor"], row["by"]) == ("0.5", "exp")
-    assert (row["time / floor"], row["time / near floor"]) == ("600.0", "1,200.0")
-    assert dict(zip(head, cells(text, "1,000", "ours"), strict=True))["× ours"] == "1.00"
-    skipped = dict(zip(head, cells(text, "1,000", "plain PyTorch"), strict=True))
-    assert skipped["note"] == r"skipped: its tables would not fit \| at all"
-    assert skipped["× ours"] == skipped["forward"] == ""
-    assert cells(text, "reference")[1:] == ["2.00", "2.00"]
-    assert cells(text, "ours")[1:] == ["2.00", "1.00"]
-    assert cells(text, "copy")[1] == "20 G/s"
+def sort_row(case: str, engine: str, n: int, ms: float | None, **columns: Any) -> Row:
+    usual: dict[str, Any] = {"device": ONE, "batch": 64, "k": None, "m": None, "r": None}
+    usual |= {"case": case, "engine": engine, "n": n, "ms_forward_backward": ms}
+    return make_row(**usual | columns)
 
 
-def test_it_says_where_the_numbers_come_from_and_what_a_ratio_is() -> None:
-    text = page(make_record(), "results.csv", "growth.png")
-    assert "a time divided by that of ours" in text
-    assert "from its record, `results.csv`" in text
-    assert "![Time and memory against the size](growth.png)" in text
+def ranks() -> list[Row]:
+    skipped = {"status": "skipped", "ms_forward": None, "note": "torchsort is not installed: …"}
+    return [
+        sort_row("soft_rank", "auto", 64, 2.0),
+        sort_row("soft_rank", "torch.sort", 64, 0.1),
+        sort_row("soft_rank", "softsort", 64, 1.0),
+        sort_row("soft_rank", "neuralsort", 64, 4.0),
+        sort_row("soft_rank", "torchsort", 64, None, **skipped),
+        sort_row("soft_rank", "auto", 1024, 30.0),
+        sort_row("soft_rank", "softsort", 1024, 900.0),
+        sort_row("soft_rank", "torchsort", 1024, 12.0),
+    ]
+
+
+def test_every_number_is_where_it_belongs() -> None:
+    text = make_page(make_record(), "some.csv")
+    row = cells(text, "100", "time")
+    assert (row["ours"], row["reference"], row["floor"]) == ("100", "300", "0.5")
+    assert row["plain PyTorch"] == ""
+    assert cells(text, "1,000", "time")["plain PyTorch"] == "–"  # skipped
+    assert cells(text, "100", "memory") == {
+        "n": "100", "measured": "memory", "ours": "1", "reference": "10", "plain PyTorch": "",
+        "floor": "",
+    }  # fmt: skip
+    growth = cells(text, "∝ n^", "time")
+    assert (growth["ours"], growth["reference"]) == ("2.00", "2.00")
+    assert cells(text, "∝ n^", "memory")["ours"] == "1.00"
+    assert "Ceilings: copy 20 G/s, exp 1 G/s, matmul float32 100 G/s." in text
+    assert "Error at most 1e-07 (ours), 1e-07 (others). Noise ± 2 %. 2030" in text
+    failed = make_row(engine="chunked", status="wrong", ms_forward_backward=None)
+    assert cells(make_page([make_row(), failed], "r"), "64", "time")["chunked"] == "wrong"
+
+
+def test_it_says_where_the_numbers_come_from() -> None:
+    text = make_page(make_record(), "some.csv")
+    assert "from its record, `some.csv`" in text.replace("\n", " ")
+    assert f"![Time and memory against the size]({FIGURE})" in text
     assert "2030-01-02T03:04:05+00:00; commit `abc`; torch 2.13." in text
     assert "quick run" not in text
-    assert "quick run" in page([make_row(plan="quick")], "results.csv", "growth.png")
+    assert "quick run" in make_page([make_row(plan="quick")], "r")
+    assert "soft_rank" not in text
+    assert "## " not in make_page([], "r")
 
 
-def test_targets_stand_beside_what_was_measured() -> None:
-    def row(mode: str, ms: float, device: str = "NVIDIA H200") -> Row:
-        counts = {"bytes": 4e6, "exps": 3e7, "flops": 5e8}
-        sizes = {"case": "step", "n": 1024, "batch": 64}
-        return make_row(device=device, mode=mode, ms_forward_backward=ms, **sizes, **counts)
-
-    text = page([row("eager", 3.0), row("captured", 0.3)], "r", "f")
-    found = cells(text, "n = 1,024")
-    assert found[2:4] == ["0.5 ms, 64 MiB", "0.3 ms, 5 MiB"]
-    assert found[4:] == ["4e+06", "3e+07", "5e+08", "0.5 ms", "0.25 ms"]
-    assert cells(text, "n = 16,384, all pairs")[2:4] == ["40 ms, 1 GiB", ""]
-    assert "Targets" not in page([row("eager", 3.0, "another machine")], "r", "f")
+def test_glimpses_are_distinguished_by_their_shape() -> None:
+    usual = {"case": "glimpse", "variant": "1×32×32", "n": 1024, "batch": 16}
+    rows = [make_row(**usual), make_row(**usual, engine="reference", ms_forward_backward=5.0)]
+    row = cells(make_page(rows, "r"), "1×32×32", "time")
+    assert (row["ours"], row["reference"]) == ("2", "5")
 
 
-def test_glimpses_are_told_apart_by_their_shape() -> None:
+def test_cases_without_a_backward_pass_show_the_forward_pass() -> None:
+    rows = [make_row(case="canvases", n=100, ms_forward=0.08, ms_forward_backward=None)]
+    assert cells(make_page(rows, "r"), "100", "time")["ours"] == "0.08"
+
+
+def test_sorts_are_compared_with_the_fastest_soft_peer() -> None:
+    text = make_page(ranks(), "r")
+    row = cells(text, "64", "time")
+    assert (row["SoftSort"], row["torchsort"], row["torch.sort"]) == ("1", "–", "0.1")
+    assert row["best peer ÷ ours"] == "0.5"
+    assert cells(text, "1,024", "time")["best peer ÷ ours"] == "0.4"
+
+
+def test_targets_belong_to_devices() -> None:
+    assert (targets_for(ONE), targets_for(H200), targets_for(TWO)) == (ONE_THREAD, GPU, ())
+    assert targets_for("a chip, 11 of 12 threads") == ()
+    text = make_page([one | {"device": TWO} for one in ranks()], "r")
+    assert "soft_rank" in text
+    assert "Targets" not in text
+
+
+def test_targets_are_compared_with_the_fastest_peer() -> None:
+    text = make_page(ranks(), "r")
+    row = cells(text, "`soft_rank`, n = 64")
+    assert (row["fastest of those"], row["reached"]) == ("SoftSort, 1 ms", "no")
+    assert row["ours"] == "2 ms, 5 MiB"
+    assert cells(text, "`soft_rank`, n = 1,024")["reached"] == "yes"
+    assert cells(text, "`soft_rank`, n = 1,024", "3 × torchsort")["reached"] == "yes"
+    assert cells(text, "`soft_sort`, n = 64")["reached"] == ""
+    assert cells(text, "`sort_by`, n = 1,024")["target"] == "1,000 ms"
+    target = next(t for t in ONE_THREAD if t.peers and t.n == 64)
+    assert find(target, []) is None
+    hard = [ranks()[0], ranks()[1]]
+    assert find(target, hard) == (hard[0], None, None)
+    assert cells(make_page(hard, "r"), target.work)["fastest of those"] == "none of them ran"
+
+
+def test_on_a_gpu_the_captured_time_and_the_memory_count() -> None:
+    def step(mode: str, ms: float, mib: float = 5.0) -> Row:
+        sizes = {"case": "step", "n": 1024, "batch": 64, "device": H200, "extra_mib": mib}
+        return make_row(mode=mode, ms_forward_backward=ms, **sizes)
+
+    payload = {"device": H200, "variant": "3×784", "mode": "captured"}
     rows = [
-        make_row(case="glimpse", variant="1×32×32", n=1024, batch=16),
-        make_row(case="glimpse", variant="1×32×32", n=1024, batch=16, engine="reference",
-                 ms_forward_backward=5.0),
-    ]  # fmt: skip
-    assert cells(page(rows, "r", "f"), "1×32×32", "16", "reference")[6] == "2.50"
+        step("eager", 3.0),
+        step("captured", 0.3),
+        sort_row("sort_by", "auto", 16, 0.25, **payload),
+    ]
+    text = make_page(rows, "r")
+    row = cells(text, "training step, n = 1,024")
+    assert (row["target"], row["ours"]) == ("0.5 ms, 64 MiB", "0.3 ms, 5 MiB")
+    assert row["reached"] == "yes"
+    assert cells(text, "training step, n = 16,384, all pairs")["reached"] == ""
+    assert cells(text, "sort layer, payload 3×784, n = 16")["ours"] == "0.25 ms, 5 MiB"
+    assert "payload 3×784" in text
+    large = make_page([step("captured", 0.3, 65.0)], "r")
+    assert cells(large, "training step, n = 1,024")["reached"] == "no"
 
 
-def test_an_empty_record_gives_a_page_without_tables() -> None:
-    assert "## " not in page([], "results.csv", "growth.png")
-
-
-@pytest.mark.skipif(not (ROOT / "benchmarks" / "results.csv").exists(), reason="needs a clone")
+@pytest.mark.skipif(not (ROOT / "results" / "bench.csv").exists(), reason="needs a clone")
 def test_the_committed_page_is_that_of_the_record() -> None:
-    places = find_places(None)
-    assert places.record == ROOT / "benchmarks" / "results.csv"
-    text = page(read(places.record), places.record_name, places.figure_name)
-    assert places.page.read_text(encoding="utf-8") == text, "run: sparsewire bench --draw"
-    assert places.figure.exists()
+    text = make_page(read(ROOT / "results" / "bench.csv"), "results/bench.csv")
+    page = ROOT / "docs" / "benchmarks.md"
+    again = "sparsewire bench --draw --record results/bench.csv --page docs/benchmarks.md"
+    assert page.read_text(encoding="utf-8") == text, f"run: {again}"
+    assert (page.parent / FIGURE).exists()

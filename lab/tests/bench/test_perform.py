@@ -1,21 +1,31 @@
-"""A case is checked before it is timed, and what goes wrong is said in its row."""
+"""A case is checked before it is timed, and its row says what fails."""
 
+import contextlib
+import gc
+import io
 import math
+import subprocess
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 import sparsewire as sw
-from sparsewire import ops
-from sparsewire_lab.bench import exactness, peers
-from sparsewire_lab.bench import perform as performing
+from sparsewire_lab.bench import exactness, floors, peers, problems
 from sparsewire_lab.bench.cases import Case
 from sparsewire_lab.bench.measure import CpuMeter, settle_memory
-from sparsewire_lab.bench.perform import Setting, perform
-from sparsewire_lab.bench.problems import layer_problem
+from sparsewire_lab.bench.perform import Setting, exact_results, perform
+from sparsewire_lab.bench.problems import layer_problem, spread_problem
 
 FAST = Setting(budget=0.001)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip what precedes a measurement, and is slow where many modules are loaded."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 @pytest.mark.parametrize(
@@ -49,13 +59,57 @@ def test_ceilings_are_rates(name: str) -> None:
     assert row["unit"].endswith("/s")
 
 
+def test_cases_without_a_backward_pass_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **_: Any) -> SimpleNamespace:  # here, where torch is imported
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(command[-1], {})
+        return SimpleNamespace(stdout=printed.getvalue())
+
+    monkeypatch.setattr(subprocess, "run", run)
+    for case in (Case("canvases", "auto", 60, batch=2), Case("import", "auto")):
+        row = perform(case, FAST)
+        assert row["status"] == "ok", row["note"]
+        assert row["ms_forward"] > 0
+        assert "ms_forward_backward" not in row
+
+
+def test_a_huge_matrix_is_trained_in_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (floors, problems):
+        monkeypatch.setattr(module, "CONTEXT_TUPLES", 128)
+    setting = Setting(budget=0.001, table_pairs=1, checked_pairs=1)
+    row = perform(Case("contexts", "auto", 2**17, batch=1), setting)
+    assert (row["status"], row["note"]) == ("ok", "too large to check")
+    assert row["near_pairs"] > 0
+
+
+@pytest.mark.parametrize("n", [2, 7, 33])
+@pytest.mark.parametrize("name", peers.SPREAD)
+def test_peers_agree_with_the_reference_in_every_gradient(name: str, n: int) -> None:
+    if name in peers.absent():
+        pytest.skip("pykeops is not installed")
+    problem = spread_problem(Case("spread", "auto", n), CPU)
+    results = problem.name(problem.both(peers.SPREAD[name]))
+    exact = exact_results(Case("spread", "auto", n), problem.exact())
+    error, worst = exactness.relative_error(results, exact)
+    assert error < 1e-5, worst
+    assert bool((results["output"][problem.inputs["excluded"]] == 0).all())
+
+
+def test_problems_have_repeats_and_are_the_same_each_time() -> None:
+    first, second = (spread_problem(Case("spread", "auto", 16), CPU) for _ in range(2))
+    assert first.inputs["excluded"].any()
+    assert torch.equal(first.inputs["indices"], second.inputs["indices"])
+    assert torch.equal(first.weight, second.weight)
+    assert len(first.inputs["indices"]) == 24 * 16
+
+
 def test_a_peer_with_wrong_numbers_is_called_wrong_and_not_timed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def doubled(*tensors: torch.Tensor) -> torch.Tensor:
         return 2 * peers.plain(*tensors)
 
-    monkeypatch.setitem(peers.PEERS, "plain", doubled)
+    monkeypatch.setitem(peers.SPREAD, "plain", doubled)
     row = perform(Case("spread", "plain", 9), FAST)
     assert row["status"] == "wrong"
     assert row["error"] == pytest.approx(1.0)
@@ -67,7 +121,7 @@ def test_a_wrong_gradient_is_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def detached(means: Any, *tensors: torch.Tensor) -> torch.Tensor:
         return peers.plain(means.detach(), *tensors) + 0 * means.sum()
 
-    monkeypatch.setitem(peers.PEERS, "plain", detached)
+    monkeypatch.setitem(peers.SPREAD, "plain", detached)
     row = perform(Case("spread", "plain", 9), FAST)
     assert (row["status"], row["error"]) == ("wrong", pytest.approx(1.0))
     assert "in means" in row["note"]
@@ -84,12 +138,15 @@ def test_nothing_that_breaks_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("no luck\nand much more")
 
-    monkeypatch.setitem(peers.PEERS, "plain", broken)
+    monkeypatch.setitem(peers.SPREAD, "plain", broken)
     row = perform(Case("spread", "plain", 9), FAST)
     assert row["status"] == "failed"
     assert row["note"].startswith("RuntimeError: no luck (test_perform.py:")
-    row = perform(Case("spread", "auto", 9, mode="captured"), FAST)
-    assert "mode must be 'eager' without a GPU" in row["note"]
+    for case in ("spread", "step", "soft_sort", "canvases"):
+        size = 60 if case == "canvases" else 9
+        row = perform(Case(case, "auto", size, mode="captured", batch=3), FAST)
+        assert row["status"] == "failed"
+        assert "mode must be 'eager' without a GPU" in row["note"]
 
 
 def test_what_is_too_large_to_check_says_so() -> None:
@@ -124,17 +181,10 @@ def test_variances_at_their_floor_leave_few_near_pairs() -> None:
     assert narrow < 0.01 < wide
 
 
-CPU = torch.device("cpu")
-
-
 @pytest.mark.skipif(settle_memory() is None, reason="only Linux can set the peak back")
 def test_memory_is_that_of_the_call_and_not_of_an_earlier_one() -> None:
     meter = CpuMeter(CPU, budget=0.001)
     for mebibytes in (200, 50):
-        found = meter.measure(lambda size=mebibytes: torch.ones(size * 2**18).add_(1).sum())
-        assert found.extra_mib == pytest.approx(mebibytes, abs=10)
-        assert found.repeats >= 1
-
-
-def test_the_reference_decides_what_is_true() -> None:
-    assert performing._exact_engine(10, FAST)[0] is ops.spread_reference
+        measured = meter.measure(lambda size=mebibytes: torch.ones(size * 2**18).add_(1).sum())
+        assert measured.extra_mib == pytest.approx(mebibytes, abs=10)
+        assert measured.repeats >= 1

@@ -42,7 +42,7 @@ def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
         ("", r"it is missing or empty"),
         (
             "date,device,case,engine,colour\n",
-            r"does not know: colour; name another file with --out",
+            r"does not know: colour; name another file with --record",
         ),
     ],
 )

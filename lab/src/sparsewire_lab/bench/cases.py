@@ -1,166 +1,199 @@
-"""What is measured: the cases of a run, in order, and the sizes that their work follows from."""
+"""What is measured: suites of cases, and the plan of a run."""
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sparsewire_lab.bench.case import OURS, Case
-from sparsewire_lab.bench.sorting_cases import sorting_plan
-
-GROUPS = ("ceilings", "spread", "step", "glimpse", "sorting")
-CEILINGS = ("copy", "exp", "matmul float32", "matmul bfloat16")
-
-# Ours is what a user gets without asking; the others of this library can be chosen.
+# What a user gets without asking.
+OURS = "auto"
 OWN_ENGINES = (OURS, "reference", "chunked", "compiled")
-# Engines that keep tables of all pairs.
+# Engines of `spread` that store tables of all pairs.
 TABLE_ENGINES = ("reference", "plain")
 
-ALL_PAIRS = "all pairs"
-FLOOR_VARIANCES = "floor variances"
+CEILINGS = ("copy", "exp", "matmul float32", "matmul bfloat16")
+FEW = "spread, few"
+ALL_PAIRS, FLOOR_VARIANCES = "all pairs", "floor variances"
 GLIMPSES = {"1×32×32": (1, 32, 32), "8×12×12": (8, 12, 12)}
 IMAGE = (1, 100, 100)
+CONTEXT, CONTEXT_TUPLES = 64, 2**16
 
-# `spread` with fewer integer tuples, at one size: a peer's usual ground.
-FEW = "spread, few"
-FEW_SIZE = 1024
+SORTS = ("soft_rank", "soft_sort", "sort_by", "order_loss")
+# torch.sort has no doubt and nearly no gradient: the least that sorting costs.
+HARD = "torch.sort"
+# Peers that compute a matrix, from `sparsewire_lab.sorting.peers`.
+MATRICES = ("softsort", "neuralsort", "sinkhorn", "odd-even", "bitonic")
+# A sorting network for numbers alone, which needs no matrix.
+VALUES = "bitonic values"
+# `order_loss` with a reach of one.
+NEIGHBOURS = "neighbours"
+LIST_MLE, TORCHSORT, OTT, KEOPS = "listmle", "torchsort", "ott", "keops"
+NETWORKS = {"diffsort odd-even": "odd_even", "diffsort bitonic": "bitonic"}
+# The module that an engine imports, and what installs it.
+PACKAGES = {
+    KEOPS: ("pykeops", "'sparsewire-lab[keops]'"),
+    TORCHSORT: ("torchsort", "torchsort"),
+    **dict.fromkeys(NETWORKS, ("diffsort", "diffsort")),
+    OTT: ("ott", "ott-jax"),
+}
+# The shape of what belongs to a key in `sort_by`: a few numbers, or the images of three digits.
+PAYLOADS = {"16": (16,), "3×784": (3, 784)}
 
-LOCAL_SAMPLES, GLOBAL_SAMPLES, FEW_GLOBAL_SAMPLES = 2, 18, 2
-GLIMPSE_SAMPLES = (32, 16)
-STEP_BATCH = 64
-GLIMPSE_BATCH, QUICK_GLIMPSE_BATCH = 128, 16
+# Cases whose variant is a shape, part of their inputs.
+SHAPED = ("glimpse", "sort_by")
+# Cases without a backward pass, and without a floor.
+FORWARD_ONLY = ("canvases", "import")
 
-SPREAD_SIZES = {"cpu": (64, 256, 1024, 4096), "cuda": (64, 256, 1024, 4096, 16384, 65536)}
-STEP_SIZES = {"cpu": (64, 256, 1024, 4096), "cuda": (64, 256, 1024, 4096, 16384)}
-# With variances at their floor nearly every pair is negligible: only these sizes get so large.
-FLOOR_SIZES = {"cpu": (), "cuda": (4096, 65536, 2**20)}
-ALL_PAIRS_SIZES = {"cpu": (), "cuda": (16384,)}
-QUICK_SIZES = (64, 256)
-
-# Given sizes above this are measured with variances at their floor.
-_LARGEST_WIDE = 2**15
+_CPU_ONLY = ("compiled", OTT)
+_SLOW_TO_START = ("compiled", KEOPS, OTT)  # they compile: not in a quick run
+_ANY_SIZE = range(2, 2**22 + 1)
+_LARGEST_WIDE = 2**15  # above, variances are at their floor: nearly every pair is negligible
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """The sizes that a case's work follows from; letters as in `sparsewire.ops`."""
+class Case:
+    """One measurement, and one row of the record."""
 
-    contexts: int
-    k: int
-    m: int
-    r: int
-    lanes: int = 0  # instances that share a wiring; 0 where nothing is contracted
-    wirings: int = 1
-    in_size: int = 0
-    out_size: int = 0
-    trained: bool = False  # whether an optimiser's step is part of it
+    case: str
+    engine: str
+    n: int = 0
+    variant: str = ""
+    mode: str = "eager"
+    batch: int = 0
+
+    def __str__(self) -> str:
+        size = f" n={self.n:,}" if self.n else ""
+        return " ".join(filter(None, (f"{self.case}{size}", self.variant, self.engine, self.mode)))
 
     @property
-    def pairs(self) -> int:
-        """Pairs of a continuous and an integer tuple, over all contexts."""
-        return self.contexts * self.k * self.m
+    def inputs(self) -> "Case":
+        """The case that stands for all cases with the same inputs."""
+        variant = self.variant if self.case in SHAPED else ""
+        return replace(self, engine=OURS, mode="eager", variant=variant)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Cases that differ only in size, engine and mode."""
+
+    group: str
+    case: str
+    engines: tuple[str, ...]
+    captured: tuple[str, ...] = ()  # engines that are measured in a CUDA graph too
+    cpu: tuple[int, ...] = ()
+    cuda: tuple[int, ...] = ()
+    quick: tuple[int, ...] = ()
+    chosen: Sequence[int] | None = ()  # sizes that `--sizes` may give it; None: it has its own
+    variant: str = ""
+    batch: int = 0
+    quick_batch: int = 0  # in a quick run, where it differs
+    devices: tuple[str, ...] = ("cpu", "cuda")
+
+    def sizes(self, device: str, quick: bool, given: Sequence[int]) -> Sequence[int]:
+        """Return the sizes of a run."""
+        if given and self.chosen is not None:
+            return [n for n in given if n in self.chosen]
+        return self.quick if quick else self.cuda if device == "cuda" else self.cpu
+
+    def cases(self, device: str, quick: bool, n: int) -> Iterator[Case]:
+        """Yield the cases of one size."""
+        batch = self.quick_batch or self.batch if quick else self.batch
+        modes = {"eager": self.engines, "captured": self.captured if device == "cuda" else ()}
+        for mode, engines in modes.items():
+            for engine in engines:
+                late = quick and engine in _SLOW_TO_START
+                if not late and (device == "cpu" or engine not in _CPU_ONLY):
+                    yield Case(self.case, engine, n, self.variant, mode, batch)
+
+
+def _suites() -> Iterator[Suite]:
+    small, large = (64, 256, 1024, 4096), (64, 256, 1024, 4096, 16384)
+    spread = ("reference", "plain", "chunked", "compiled", OURS)
+    step = ("reference", "chunked", "compiled", OURS)
+    ours: dict[str, Any] = {"engines": (OURS,), "captured": (OURS,)}
+    usual: dict[str, Any] = {
+        "cpu": small,
+        "cuda": (*large, 65536),
+        "quick": (64, 256),
+        "chosen": _ANY_SIZE,
+    }
+    yield Suite("spread", "spread", (*spread, KEOPS), spread, **usual)
+    # Only the kernels leave pairs out.
+    yield Suite("spread", "spread", **ours, **usual, variant=ALL_PAIRS, devices=("cuda",))
+    yield Suite("spread", FEW, (*spread, KEOPS), (), (1024,), (1024,))
+    usual |= {"cuda": large, "chosen": range(2, _LARGEST_WIDE + 1), "batch": 64}
+    yield Suite("step", "step", step, (OURS,), **usual)
+    yield Suite("step", "step", **ours, cuda=(16384,), variant=ALL_PAIRS, batch=64)
+    usual = {"cuda": (4096, 65536, 2**20), "chosen": range(_LARGEST_WIDE + 1, 2**22 + 1)}
+    yield Suite("step", "step", **ours, **usual, variant=FLOOR_VARIANCES, batch=64)
+    yield Suite("step", "contexts", **ours, cpu=(2**20,), cuda=(2**20,), batch=4)
+    for variant, shape in GLIMPSES.items():
+        n = (math.prod(shape),)
+        usual = {"cpu": n, "cuda": n, "quick": n, "chosen": None, "variant": variant}
+        usual |= {"batch": 128, "quick_batch": 16}
+        yield Suite("glimpse", "glimpse", ("reference", OURS), (OURS,), **usual)
+    peers = {
+        "soft_rank": (HARD, *MATRICES, TORCHSORT, *NETWORKS, OTT),
+        "soft_sort": (HARD, *MATRICES, VALUES, TORCHSORT, *NETWORKS, OTT),
+        "sort_by": (HARD, *MATRICES, *NETWORKS),
+        "order_loss": (NEIGHBOURS, LIST_MLE, *MATRICES, TORCHSORT, *NETWORKS),
+    }
+    sizes = (16, 64, 256, 1024, 4096)
+    usual = {"cpu": sizes, "cuda": sizes, "quick": (16, 64), "chosen": _ANY_SIZE, "batch": 64}
+    for case in SORTS:
+        engines = (OURS, *peers[case])
+        captured = tuple(name for name in engines if name not in PACKAGES)
+        if case != "sort_by":
+            yield Suite("sorting", case, engines, captured, **usual)
+            continue
+        yield Suite("sorting", case, engines, **usual, variant="16", devices=("cpu",))
+        usual_gpu = usual | {"cuda": (16, 64, 1024), "variant": "3×784", "devices": ("cuda",)}
+        yield Suite("sorting", case, engines, captured, **usual_gpu)
+    sizes = (60, 100, 400)
+    usual = {"cpu": sizes, "cuda": sizes, "quick": (100,), "chosen": None, "batch": 128}
+    yield Suite("canvases", "canvases", **ours, **usual)
+    yield Suite("import", "import", (OURS,), (), (0,), (0,), (0,), None)
+
+
+SUITES = tuple(_suites())
+GROUPS = ("ceilings", *dict.fromkeys(suite.group for suite in SUITES))
 
 
 def samples_of(case: Case) -> tuple[int, int]:
-    """Return how many tuples are drawn for each: around it, and from everywhere."""
+    """Return how many integer tuples are sampled for each: around it, and everywhere."""
     if case.case == "glimpse":
-        return GLIMPSE_SAMPLES
-    return LOCAL_SAMPLES, FEW_GLOBAL_SAMPLES if case.case == FEW else GLOBAL_SAMPLES
+        return 32, 16
+    return 2, 2 if case.case == FEW else 18
 
 
-def sizes_of(case: Case) -> Sizes:
-    """Return the sizes of a case of `spread`, `step` or `glimpse`."""
-    if case.case == "glimpse":
-        outs, ins = math.prod(GLIMPSES[case.variant]), math.prod(IMAGE)
-        return Sizes(case.batch * outs, 1, 4 + sum(GLIMPSE_SAMPLES), 2, 1, case.batch, ins, outs)
-    n, m = case.n, case.n * (4 + sum(samples_of(case)))
-    if case.case in ("spread", FEW):
-        return Sizes(1, n, m, 2)
-    return Sizes(1, n, m, 2, lanes=case.batch, in_size=n, out_size=n, trained=True)
+def payload_of(case: Case) -> tuple[int, ...]:
+    """Return the shape of what belongs to a key."""
+    return PAYLOADS[case.variant] if case.case == "sort_by" else ()
 
 
 def plan(
     device: str, quick: bool, only: Sequence[str] = GROUPS, sizes: Sequence[int] = ()
 ) -> list[Case]:
-    """Return the cases of a run. Ceilings always come first: the floors are made of them.
+    """Return the cases of a run. Ceilings come first: the floors are computed from them.
 
-    At each size the reference comes first, so that every later row can be compared with it.
+    At each size the reference comes first where there is one: later rows are compared with it.
 
     Args:
         device: `"cpu"` or `"cuda"`.
         quick: Whether it must end within a minute on a CPU.
         only: Which of `GROUPS` to measure.
-        sizes: Sizes n instead of the usual ones, for all but `glimpse`.
+        sizes: Sizes n instead of the usual ones, for the groups spread, step and sorting.
     """
-    cases = list(_ceilings(device))
-    if "spread" in only:
-        usual = QUICK_SIZES if quick else SPREAD_SIZES[device]
-        for n in sorted(sizes or usual):
-            cases += _spread(device, quick, n)
-        if not quick and not sizes:
-            engines = ("reference", "plain", *_cpu(device, quick), OURS)
-            cases += [Case(FEW, engine, FEW_SIZE) for engine in engines]
-            cases.append(Case(FEW, "keops", FEW_SIZE))
-    if "step" in only:
-        cases += _steps(device, quick, sorted(sizes))
-    if "glimpse" in only:
-        cases += _glimpses(device, quick)
-    if "sorting" in only:
-        cases += sorting_plan(device, quick, sorted(sizes))
-    return cases
-
-
-def _ceilings(device: str) -> Iterator[Case]:
-    for name in CEILINGS:
+    suites = [suite for suite in SUITES if suite.group in only and device in suite.devices]
+    cases: list[Case] = []
+    if set(only) - set(FORWARD_ONLY):
         # Few CPUs multiply bfloat16 faster than float32; those that do not take very long.
-        if device == "cuda" or name != "matmul bfloat16":
-            yield Case("ceilings", name)
-
-
-def _cpu(device: str, quick: bool) -> tuple[str, ...]:
-    """Return the engines in chunks; compiling takes too long for a quick run."""
-    return ("chunked",) if device == "cuda" or quick else ("chunked", "compiled")
-
-
-def _spread(device: str, quick: bool, n: int) -> Iterator[Case]:
-    modes = ("eager", "captured") if device == "cuda" else ("eager",)
-    for mode in modes:
-        for engine in ("reference", "plain", *_cpu(device, quick), OURS):
-            yield Case("spread", engine, n, mode=mode)
-        if device == "cuda":  # only the kernels leave pairs out
-            yield Case("spread", OURS, n, ALL_PAIRS, mode)
-    if not quick:  # it compiles for most of a minute when it meets a formula first
-        yield Case("spread", "keops", n)
-
-
-def _steps(device: str, quick: bool, sizes: Sequence[int]) -> Iterator[Case]:
-    wide: Sequence[int] = QUICK_SIZES if quick else STEP_SIZES[device]
-    narrow: Sequence[int] = () if quick else FLOOR_SIZES[device]
-    every: Sequence[int] = () if quick else ALL_PAIRS_SIZES[device]
-    if sizes:
-        wide = [n for n in sizes if n <= _LARGEST_WIDE]
-        narrow, every = [n for n in sizes if n > _LARGEST_WIDE], ()
-    for n in wide:
-        yield Case("step", "reference", n, batch=STEP_BATCH)
-        for engine in _cpu(device, quick):
-            yield Case("step", engine, n, batch=STEP_BATCH)
-        yield from _modes(device, "step", n, "", STEP_BATCH)
-    for n in every:
-        yield from _modes(device, "step", n, ALL_PAIRS, STEP_BATCH)
-    for n in narrow:
-        yield from _modes(device, "step", n, FLOOR_VARIANCES, STEP_BATCH)
-
-
-def _glimpses(device: str, quick: bool) -> Iterator[Case]:
-    batch = QUICK_GLIMPSE_BATCH if quick and device == "cpu" else GLIMPSE_BATCH
-    for variant, shape in GLIMPSES.items():
-        n = math.prod(shape)
-        yield Case("glimpse", "reference", n, variant, batch=batch)
-        yield from _modes(device, "glimpse", n, variant, batch)
-
-
-def _modes(device: str, case: str, n: int, variant: str, batch: int) -> Iterator[Case]:
-    options: dict[str, Any] = {"variant": variant, "batch": batch}
-    yield Case(case, OURS, n, **options)
-    if device == "cuda":
-        yield Case(case, OURS, n, mode="captured", **options)
+        names = [name for name in CEILINGS if device == "cuda" or name != "matmul bfloat16"]
+        cases += [Case("ceilings", name) for name in names]
+    for name in dict.fromkeys(suite.case for suite in suites):
+        planned = [(one, one.sizes(device, quick, sizes)) for one in suites if one.case == name]
+        for n in sorted({n for _, its_sizes in planned for n in its_sizes}):
+            for suite, its_sizes in planned:
+                if n in its_sizes:
+                    cases += suite.cases(device, quick, n)
+    return cases

@@ -1,15 +1,15 @@
-"""What the machine can do at most, measured: copies, exponentials, matrix products."""
+"""The most that the machine can do, measured: copies, exponentials, matrix products."""
 
 from typing import NamedTuple
 
 import torch
 
-from sparsewire_lab.bench import _triton_exp
+from sparsewire_lab.bench import exponentials
 from sparsewire_lab.bench.measure import Measured, Meter
 
 
 class Ceiling(NamedTuple):
-    """A rate, in units of one a second, what it was found from, and with what."""
+    """A rate, its unit, the time it follows from, and how it was measured."""
 
     rate: float
     unit: str
@@ -32,32 +32,32 @@ def _copy(meter: Meter) -> Ceiling:
     numbers = 2**28 if meter.device.type == "cuda" else 2**25
     source = torch.randn(numbers, device=meter.device)
     target = torch.empty_like(source)
-    found = meter.time(lambda: target.copy_(source))
-    rate = 2 * source.nbytes / (found.ms * 1e-3)
-    return Ceiling(rate, "B/s", found, f"copy of {source.nbytes >> 20} MiB, read and written")
+    measured = meter.time(lambda: target.copy_(source))
+    rate = 2 * source.nbytes / (measured.ms * 1e-3)
+    return Ceiling(rate, "B/s", measured, f"copy of {source.nbytes >> 20} MiB, read and written")
 
 
 def _exp(meter: Meter) -> Ceiling:
-    """Evaluate exponentials of numbers that lie close by: arithmetic is measured, not memory."""
+    """Compute exponentials of cached numbers: this measures arithmetic, not memory."""
     on_gpu, why = meter.device.type == "cuda", ""
-    if on_gpu and _triton_exp.available():
+    if on_gpu and exponentials.available():
         x = torch.rand(2**22, device=meter.device)
         try:
-            found = meter.time(lambda: _triton_exp.run(x))
-            rate = x.numel() * _triton_exp.ROUNDS / (found.ms * 1e-3)
-            return Ceiling(rate, "exp/s", found, "exp2 in a Triton kernel, in registers")
-        except Exception as error:  # floors need a rate, be it a lower one
-            why = f", for the Triton kernel failed: {type(error).__name__}"
+            measured = meter.time(lambda: exponentials.run(x))
+            rate = x.numel() * exponentials.ROUNDS / (measured.ms * 1e-3)
+            return Ceiling(rate, "exp/s", measured, "exp2 in a Triton kernel, in registers")
+        except Exception as error:  # floors need a rate, even a lower one
+            why = f", as the Triton kernel failed: {type(error).__name__}"
     x = torch.randn(2**22 if on_gpu else 2**14, device=meter.device)
     out = torch.empty_like(x)
-    found = meter.time(lambda: torch.exp(x, out=out))
+    measured = meter.time(lambda: torch.exp(x, out=out))
     note = f"torch.exp of cached numbers{why}"
-    return Ceiling(x.numel() / (found.ms * 1e-3), "exp/s", found, note)
+    return Ceiling(x.numel() / (measured.ms * 1e-3), "exp/s", measured, note)
 
 
 def _matmul(meter: Meter, dtype: torch.dtype) -> Ceiling:
     n = 8192 if meter.device.type == "cuda" else 1024
     torch.set_float32_matmul_precision("highest")  # float32 itself, not a shorter format
     a, b = (torch.randn(n, n, device=meter.device, dtype=dtype) for _ in range(2))
-    found = meter.time(lambda: a @ b)
-    return Ceiling(2 * n**3 / (found.ms * 1e-3), "flop/s", found, f"{n}×{n} by {n}×{n}")
+    measured = meter.time(lambda: a @ b)
+    return Ceiling(2 * n**3 / (measured.ms * 1e-3), "flop/s", measured, f"{n}×{n} by {n}×{n}")

@@ -1,17 +1,16 @@
 """How far an engine is from float64, and how many pairs matter in float32 at all."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import sparsewire as sw
 from sparsewire import ops
-from sparsewire_lab.bench.problems import LayerProblem, SpreadProblem
+from sparsewire.engines import Name
+from sparsewire_lab.bench.problems import LayerProblem, Named
 
-# Relative error, in the norm, beyond which an engine is wrong and not merely rounded.
+# Relative error, in the norm, above which an engine is wrong and not merely rounded.
 WRONG = 1e-3
 
 # A share this far below the largest of its row is lost in float32: 24 bits, as a logarithm.
@@ -19,14 +18,16 @@ _LOST = 24 * math.log(2)
 
 _ROWS = 256
 
-Named = dict[str, Tensor]
-
 
 def relative_error(got: Named, want: Named) -> tuple[float, str]:
-    """Return the largest ‖got − want‖ / ‖want‖ over all tensors, and which one has it."""
+    """Return the largest ‖got − want‖ / ‖want‖ over all tensors, and the name of that tensor.
+
+    Only as many instances of `got` are compared as `want` has.
+    """
     errors = {}
     for name, true in want.items():
-        mine, true = got[name].detach().to(torch.float64), true.detach().to(torch.float64)
+        true = true.detach().to(torch.float64)
+        mine = got[name].detach()[: len(true)].to(torch.float64)
         scale = float(true.norm())
         error = float((mine - true).norm()) / (scale if scale > 0 else 1.0)
         errors[name] = error if math.isfinite(error) else math.inf
@@ -34,44 +35,26 @@ def relative_error(got: Named, want: Named) -> tuple[float, str]:
     return errors[worst], worst
 
 
-def name_results(problem: SpreadProblem, results: Sequence[Tensor]) -> Named:
-    """Name the output of `spread` and its gradients."""
-    return dict(zip(("output", "means", "variances", "values"), results, strict=True))
-
-
-def exact_spread(problem: SpreadProblem, engine: Callable[..., Tensor]) -> Named:
-    """Return the output and the gradients, in float64."""
-    leaves = [t.detach().double().requires_grad_() for t in problem.leaves]
-    out = engine(*leaves, problem.indices, problem.excluded)
-    return name_results(
-        problem, [out.detach(), *torch.autograd.grad(out, leaves, problem.weight.double())]
-    )
-
-
-def layer_errors(
-    problem: LayerProblem, engine: Any, exact: Callable[..., Tensor]
-) -> tuple[float, str]:
-    """Compare a layer's output and gradients with float64, over the places of one draw.
+def layer_errors(problem: LayerProblem, engine: Name, exact: Name) -> tuple[float, str]:
+    """Compare a layer's output and gradients with float64, for one sample of integer tuples.
 
     Means and variances are taken as the layer bounds them, in float32: what follows is compared.
 
     Args:
         problem: The layer and its input.
         engine: The engine that is checked.
-        exact: What computes `spread` in float64.
+        exact: The engine that computes `spread` in float64.
     """
-    layer, x = problem.layer, problem.x
-    names = [name for name, _ in layer.named_parameters()]
-    names = [*(["x"] if x.requires_grad else []), *names]
+    layer, x, leaves = problem.layer, problem.x, [*problem.leaves.values()]
     with sw.engine(engine):
-        drawn = layer.draw(x, mode="sampled", generator=_seeded(x.device))
+        sampled = layer.sample(x, mode="sampled", generator=_seeded(x.device))
         y = layer(x, mode="sampled", generator=_seeded(x.device))
         weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(y.device)
-        got = [y, *torch.autograd.grad(y, problem.leaves, weight)]
-    with sw.engine("reference"):
-        true = _exact_output(problem, drawn.indices, exact)
-        want = [true, *torch.autograd.grad(true, problem.leaves, weight.double())]
-    names = ["output", *names]
+        got = [y, *torch.autograd.grad(y, leaves, weight)]
+    with sw.engine(exact):
+        true = _exact_output(problem, sampled.indices)
+        want = [true, *torch.autograd.grad(true, leaves, weight.double())]
+    names = ["output", *problem.leaves]
     return relative_error(dict(zip(names, got, strict=True)), dict(zip(names, want, strict=True)))
 
 
@@ -84,12 +67,12 @@ def near_share(means: Tensor, variances: Tensor, indices: Tensor, excluded: Tens
         means: Continuous tuples (c, k, r).
         variances: Their variances.
         indices: Integer tuples (c, m, r).
-        excluded: Which of those get nothing (c, m).
+        excluded: Integer tuples that get nothing (c, m).
     """
     (contexts, k, r), m = means.shape, indices.shape[1]
     rows = max(8, min(_ROWS, 2**25 // m))
     picks = torch.randperm(contexts * k, generator=torch.Generator().manual_seed(0))[:rows]
-    found = 0
+    near = 0
     for pick in picks.tolist():
         context, row = divmod(pick, k)
         distance = means.new_zeros(m)
@@ -97,18 +80,18 @@ def near_share(means: Tensor, variances: Tensor, indices: Tensor, excluded: Tens
             step = indices[context, :, axis].to(means.dtype) - means[context, row, axis]
             distance += step.square_().div_(variances[context, row, axis])
         distance.masked_fill_(excluded[context], math.inf)
-        found += int((distance <= distance.amin() + 2 * _LOST).sum())
-    return found / (len(picks) * m)
+        near += int((distance <= distance.amin() + 2 * _LOST).sum())
+    return near / (len(picks) * m)
 
 
 def layer_near_share(problem: LayerProblem) -> float:
-    """Estimate the same for one draw of a layer, without computing any share."""
+    """Estimate the same for one sample of a layer, without computing any share."""
     layer, x = problem.layer, problem.x
     space = layer.layout.space(_shapes(problem))
     spans = [max(1, round(math.log2(n))) for n in space]
     with torch.no_grad(), sw.engine("reference"):
         wiring = layer.wiring(x)
-        context = layer.layout.default_context(wiring.means.shape[-2])
+        context = layer.context or layer.layout.default_context(wiring.means.shape[-2])
         means, variances = (t.reshape(-1, context, len(space)) for t in wiring[:2])
         indices = ops.sample(means, space, spans, layer.local_samples, layer.global_samples)
         return near_share(means, variances, indices, ops.mark_repeats(indices, space))
@@ -118,14 +101,14 @@ def _shapes(problem: LayerProblem) -> sw.Shapes:
     return sw.Shapes(problem.layer.out_shape, tuple(problem.x.shape[1:]))
 
 
-def _exact_output(problem: LayerProblem, indices: Tensor, exact: Callable[..., Tensor]) -> Tensor:
+def _exact_output(problem: LayerProblem, indices: Tensor) -> Tensor:
     layer, x, shapes = problem.layer, problem.x, _shapes(problem)
     wiring = layer.wiring(x)
     contexts = indices.shape[-3]
     means, variances = (t.double().unflatten(-2, (contexts, -1)) for t in wiring[:2])
     values = wiring.values.double().unflatten(-1, (contexts, -1))
     excluded = ops.mark_repeats(indices, layer.layout.space(shapes))
-    shares = exact(means, variances, values, indices, excluded)
+    shares = ops.spread(means, variances, values, indices, excluded)
     rows, cols, weights = layer.layout.place(indices, shares, shapes)
     batch = len(x)
     rows, cols = rows.expand(batch, -1), cols.expand(batch, -1)

@@ -1,16 +1,48 @@
 """Floors: the least that a case must compute and move, counted, and how long the machine needs.
 
-A floor is a bound from below, not a target: every input is read once and every output written
-once, the density of every pair is evaluated once in a pass, and whatever else an engine does is
-free. `floor` divides the counts by the measured ceilings and takes the longest of the three times.
+A floor is a lower bound, not a target: every input is read once and every output written once, the
+density of every pair is evaluated once in a pass, and whatever else an engine does is free.
+`floor` divides the counts by the measured ceilings and takes the longest of the three times.
 """
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from sparsewire_lab.bench.cases import Sizes
+from sparsewire_lab.bench.cases import (
+    CONTEXT,
+    CONTEXT_TUPLES,
+    FEW,
+    GLIMPSES,
+    IMAGE,
+    SORTS,
+    Case,
+    payload_of,
+    samples_of,
+)
 
 FLOAT, INDEX, FLAG = 4, 8, 1  # bytes of a float32, an int64, a bool
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes that the work of `spread` and of a layer follows from; letters as in `ops`."""
+
+    contexts: int
+    k: int
+    m: int
+    r: int
+    lanes: int = 0  # instances that share a wiring; 0 where nothing is contracted
+    wirings: int = 1
+    in_size: int = 0
+    out_size: int = 0
+    trained: bool = False  # whether the step of an optimiser is included
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a continuous and an integer tuple, over all contexts."""
+        return self.contexts * self.k * self.m
 
 
 class Work(NamedTuple):
@@ -21,15 +53,45 @@ class Work(NamedTuple):
     bytes: int
 
     def plus(self, other: "Work") -> "Work":
-        """Return the work of both."""
+        """Return the sum of both."""
         return Work(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 class Floor(NamedTuple):
-    """The least time, and which ceiling it comes from."""
+    """The least time, and the ceiling it comes from."""
 
     ms: float
     limit: str
+
+
+def sizes_of(case: Case) -> Sizes | None:
+    """Return the sizes of a case that has pairs, None for any other."""
+    each = 4 + sum(samples_of(case))
+    if case.case == "glimpse":
+        outs, ins = math.prod(GLIMPSES[case.variant]), math.prod(IMAGE)
+        return Sizes(case.batch * outs, 1, each, 2, 1, case.batch, ins, outs)
+    if case.case in ("spread", FEW):
+        return Sizes(1, case.n, case.n * each, 2)
+    layer = {"lanes": case.batch, "in_size": case.n, "out_size": case.n, "trained": True}
+    if case.case == "step":
+        return Sizes(1, case.n, case.n * each, 2, **layer)
+    if case.case == "contexts":
+        return Sizes(CONTEXT_TUPLES // CONTEXT, CONTEXT, CONTEXT * each, 2, **layer)
+    return None
+
+
+def works_of(case: Case, pairs: int | None = None) -> tuple[Work, Work] | None:
+    """Return the work of a forward pass, and that of forward and backward; None if not counted.
+
+    Args:
+        case: The case.
+        pairs: How many of the pairs are counted, all if not given.
+    """
+    if case.case in SORTS:
+        return _sorting(case)
+    if (sizes := sizes_of(case)) is None:
+        return None
+    return forward(sizes, pairs), forward_backward(sizes, pairs)
 
 
 def floor(work: Work, rates: Mapping[str, float]) -> Floor | None:
@@ -53,31 +115,28 @@ def floor(work: Work, rates: Mapping[str, float]) -> Floor | None:
 
 def forward(sizes: Sizes, pairs: int | None = None) -> Work:
     """Count a forward pass over all pairs, or over so many of them."""
-    work = _spread_forward(sizes, sizes.pairs if pairs is None else pairs)
-    return work.plus(_contract_forward(sizes)) if sizes.lanes else work
+    pairs = sizes.pairs if pairs is None else pairs
+    # On each axis a difference, a product with the precision, and one with the difference, added;
+    # then the sum of the row, and the value times the share, added to the column.
+    work = Work(pairs, pairs * (4 * sizes.r + 3), _tuples(sizes) + _points(sizes))
+    return work.plus(_contraction(sizes, 1)) if sizes.lanes else work
 
 
 def forward_backward(sizes: Sizes, pairs: int | None = None) -> Work:
-    """Count a forward and a backward pass, and the optimiser's step where there is one."""
+    """Count a forward and a backward pass, and the step of the optimiser where there is one."""
     pairs = sizes.pairs if pairs is None else pairs
-    work = forward(sizes, pairs).plus(_spread_backward(sizes, pairs))
-    if sizes.lanes:
-        work = work.plus(_contract_backward(sizes))
-    return work.plus(_adam(sizes)) if sizes.trained else work
-
-
-def _spread_forward(sizes: Sizes, pairs: int) -> Work:
-    # On each axis a difference, a product with the precision, and one with the difference, added;
-    # then the sum of the row, and the value times the share, added to the column.
-    flops = pairs * (4 * sizes.r + 3)
-    return Work(pairs, flops, _tuples(sizes) + _points(sizes))
-
-
-def _spread_backward(sizes: Sizes, pairs: int) -> Work:
     # The distance again; the share times the incoming gradient, summed and weighed; on each axis
     # its products with the pull (added to the mean's gradient) and the pull again (the variance's).
     flops = pairs * (4 * sizes.r + 4 + 5 * sizes.r)
-    return Work(pairs, flops, 2 * _tuples(sizes) + _points(sizes))
+    work = forward(sizes, pairs).plus(Work(pairs, flops, 2 * _tuples(sizes) + _points(sizes)))
+    if sizes.lanes:
+        # To the values always; to the input where it is not the data itself.
+        work = work.plus(_contraction(sizes, 1 if sizes.trained else 2))
+    if sizes.trained:
+        # Adam reads a number, its gradient and two moments; it writes all but the gradient.
+        numbers = sizes.contexts * sizes.k * (sizes.r + 2)
+        work = work.plus(Work(0, 12 * numbers, 7 * numbers * FLOAT))
+    return work
 
 
 def _tuples(sizes: Sizes) -> int:
@@ -87,35 +146,31 @@ def _tuples(sizes: Sizes) -> int:
 
 
 def _points(sizes: Sizes) -> int:
-    """Bytes of the integer tuples and their shares: a layer need not write them down."""
+    """Bytes of the integer tuples and their shares: a layer need not store them."""
     if sizes.lanes:
         return 0
     return sizes.contexts * sizes.m * (sizes.r * INDEX + FLAG + FLOAT)
 
 
-def _contract_forward(sizes: Sizes) -> Work:
-    products = sizes.contexts * sizes.m * sizes.lanes
-    return Work(0, 2 * products, _read(sizes) + _written(sizes))
-
-
-def _contract_backward(sizes: Sizes) -> Work:
-    products = sizes.contexts * sizes.m * sizes.lanes
-    # To the values always; to the input where it is not the data itself.
-    passes = 1 if sizes.trained else 2
-    return Work(0, 2 * products * passes, _read(sizes) * passes + _written(sizes))
-
-
-def _read(sizes: Sizes) -> int:
-    """Bytes of the input that the integer tuples can reach."""
+def _contraction(sizes: Sizes, passes: int) -> Work:
+    """Count products of the input that the integer tuples can reach, and the output once."""
     reached = min(sizes.in_size, sizes.contexts * sizes.m // sizes.wirings)
-    return sizes.wirings * sizes.lanes * reached * FLOAT
+    read, written = (
+        sizes.wirings * sizes.lanes * n * FLOAT for n in (reached, sizes.out_size)
+    )  # bytes
+    products = sizes.contexts * sizes.m * sizes.lanes
+    return Work(0, 2 * products * passes, read * passes + written)
 
 
-def _written(sizes: Sizes) -> int:
-    return sizes.wirings * sizes.lanes * sizes.out_size * FLOAT
-
-
-def _adam(sizes: Sizes) -> Work:
-    """Read a number, its gradient and two moments; write all but the gradient."""
-    numbers = sizes.contexts * sizes.k * (sizes.r + 2)
-    return Work(0, 12 * numbers, 7 * numbers * FLOAT)
+def _sorting(case: Case) -> tuple[Work, Work]:
+    """Count the bytes that a sort must move; comparisons are free."""
+    keys = case.batch * case.n * FLOAT
+    there, back = 2 * keys, 3 * keys
+    if case.case == "order_loss":
+        rest = case.batch * (FLOAT + case.n * INDEX)  # the losses, and the order
+        there, back = keys + rest, 2 * keys + rest
+    elif case.case == "sort_by":
+        payload = keys * math.prod(payload_of(case))
+        # Back: keys and payload again, and a gradient for each.
+        there, back = keys + 2 * payload, 2 * keys + 3 * payload
+    return Work(0, 0, there), Work(0, 0, there + back)

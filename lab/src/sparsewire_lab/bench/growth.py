@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sparsewire_lab.bench.cases import OURS
+from sparsewire_lab.bench.cases import OURS, SHAPED
+from sparsewire_lab.bench.record import Row
 
-Row = dict[str, Any]
-
-# Small sizes cost what a call costs at all; the largest say how it grows.
+# Small sizes show the cost of a call, the largest how it grows.
 LAST, LEAST = 4, 3
 
 LABELS = {
@@ -27,8 +26,6 @@ LABELS = {
     "ott": "OTT",
     "torchsort": "torchsort",
 }
-# Cases whose variant is a shape.
-SHAPED = ("glimpse", "sort_by")
 
 
 class Series(NamedTuple):
@@ -45,27 +42,27 @@ class Series(NamedTuple):
 def newest(rows: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:
     """Return, by device and by case, the rows of the newest run that measured it.
 
-    A full run stands before quick ones and those of chosen sizes, however old it is.
+    A full run comes before quick ones and those of chosen sizes, however old it is.
     """
-    found: dict[str, dict[str, list[Row]]] = {}
+    result: dict[str, dict[str, list[Row]]] = {}
     for device in dict.fromkeys(row["device"] for row in rows):
         here = [row for row in rows if row["device"] == device]
-        found[device] = {}
+        result[device] = {}
         for case in dict.fromkeys(row["case"] for row in here):
             runs = {(row["plan"] == "full", row["date"]) for row in here if row["case"] == case}
             date = max(runs)[1]
-            found[device][case] = [r for r in here if r["case"] == case and r["date"] == date]
-    return found
+            result[device][case] = [r for r in here if r["case"] == case and r["date"] == date]
+    return result
 
 
 def series(rows: Sequence[Row], column: str) -> list[Series]:
     """Return a column over n for each engine, variant and mode that has more than one size."""
-    found: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in rows:
         if row["status"] == "ok" and row[column]:
-            found.setdefault(label(row), []).append(row)
+            groups.setdefault(label(row), []).append(row)
     lines = []
-    for name, group in found.items():
+    for name, group in groups.items():
         points = sorted((row["n"], row[column]) for row in group)
         first = group[0]
         kind = first["engine"], first["variant"], first["mode"]
@@ -75,7 +72,7 @@ def series(rows: Sequence[Row], column: str) -> list[Series]:
 
 
 def label(row: Row) -> str:
-    """Name the engine of a row, with its variant and mode where they are not the usual ones."""
+    """Return the name of an engine, with its variant and mode where they are not the usual ones."""
     words = [str(LABELS.get(row["engine"], row["engine"]))]
     if row["variant"] and row["case"] not in SHAPED:
         words.append(row["variant"])
@@ -85,7 +82,7 @@ def label(row: Row) -> str:
 
 
 def exponent(points: Sequence[tuple[int, float]]) -> float | None:
-    """Fit y = c · n^e by least squares in the logarithms, to the largest sizes; None for few.
+    """Fit y = c · n^e to the largest sizes, by least squares in the logarithms; None for too few.
 
     Examples:
         >>> exponent([(10, 3.0), (100, 300.0), (1000, 30000.0)])

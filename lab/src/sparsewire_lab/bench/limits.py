@@ -1,66 +1,68 @@
-"""What is not tried, and why: cases that would need too much memory or too much time."""
+"""Which cases are skipped, and why: they would need too much memory or too much time."""
 
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sparsewire import ops
-from sparsewire_lab.bench.cases import ALL_PAIRS, TABLE_ENGINES, Case, Sizes, sizes_of
-from sparsewire_lab.bench.problems import has_tolerance
-from sparsewire_lab.bench.sorting_cases import SORTING, reason_not_to_sort, sorting_table_bytes
+from sparsewire_lab.bench.cases import OTT, OURS, PACKAGES, SORTS, TABLE_ENGINES, VALUES, Case
+from sparsewire_lab.bench.floors import sizes_of
+from sparsewire_lab.bench.record import Row
 
-# Tables of float32 that plain PyTorch holds at its peak, forward and backward, by measurement.
+# Tables of float32 that an engine holds at the peak of forward and backward, by measurement: of
+# all pairs; of (n, n) for each instance; of (n, n) for each instance and layer of a network.
 _TABLES = 12
+_SORT_TABLES = {"softsort": 12, "neuralsort": 12, "sinkhorn": 50, OTT: 40}
+_LAYER_TABLES = {"odd-even": 3, "bitonic": 4, "diffsort odd-even": 4, "diffsort bitonic": 5}
+# Of ours, only the likelihood of many elements in a graph stores such tables.
+_LOSS_TABLES = 14
 _SHORT_MS = 250.0
-# Powers of n: pairs grow with its square, what an engine that leaves most of them out linearly.
-_LEAST, _MOST, _MARGIN = 1.0, 2.0, 0.3
-# A network of n layers that moves a matrix grows with the cube.
-_MOST_SORTING = 3.0
-
-Row = dict[str, Any]
+# Powers of n: pairs grow with its square, an engine that leaves most of them out grows linearly,
+# a network of n layers that moves a matrix with the cube.
+_LEAST, _MOST, _MOST_SORTING, _MARGIN = 1.0, 2.0, 3.0, 0.3
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most a case may need."""
+    """The most that a case may need."""
 
     memory: int  # bytes
     seconds: float  # of one forward and backward pass
-    keops: bool = True  # whether it is installed
-    absent: Collection[str] = ()  # engines of soft sorts that are not
+    absent: Collection[str] = ()  # engines whose package is not installed
 
 
 def reason_to_skip(case: Case, rows: Sequence[Row], limits: Limits) -> str | None:
-    """Say why a case is not tried, or None if it is.
+    """Return why a case is skipped, or None if it is not.
 
     Args:
         case: The case.
-        rows: What was found in this run so far: the times of smaller sizes say what to expect.
+        rows: The results of this run so far: the times of smaller sizes are extrapolated.
         limits: The most it may need.
     """
-    if case.case == "ceilings":
-        return None
-    if case.case == "spread" and case.variant == ALL_PAIRS and not has_tolerance(ops.spread):
-        return "spread has no option tolerance: it never leaves a pair out"
-    if case.engine == "keops" and not limits.keops:
-        return "pykeops is not installed: pip install 'sparsewire[keops]'"
-    if case.case in SORTING and (reason := reason_not_to_sort(case, limits.absent)):
-        return reason
+    if case.engine in limits.absent:
+        module, package = PACKAGES[case.engine]
+        return f"{module} is not installed: pip install {package}"
+    if case.engine in ("bitonic", VALUES) and case.n & (case.n - 1):
+        return "this network needs a power of two"
     return _after_eager(case, rows) or _too_large(case, limits) or _too_slow(case, rows, limits)
 
 
-def table_bytes(sizes: Sizes) -> int:
-    """Bytes that an engine which keeps tables needs, about."""
-    return sizes.pairs * 4 * _TABLES
+def table_bytes(case: Case) -> int:
+    """Return the bytes of the tables that an engine stores, about; 0 if it stores none."""
+    if case.case not in SORTS:
+        sizes = sizes_of(case)
+        return sizes.pairs * 4 * _TABLES if sizes and case.engine in TABLE_ENGINES else 0
+    tables = _SORT_TABLES.get(case.engine, 0)
+    if (case.case, case.engine, case.mode) == ("order_loss", OURS, "captured"):
+        tables = _LOSS_TABLES
+    if case.engine in _LAYER_TABLES:
+        steps = math.ceil(math.log2(max(case.n, 2)))
+        layers = case.n if case.engine.endswith("odd-even") else steps * (steps + 1) // 2
+        tables = _LAYER_TABLES[case.engine] * layers
+    return tables * case.batch * case.n**2 * 4
 
 
 def _too_large(case: Case, limits: Limits) -> str | None:
-    if case.case in SORTING:
-        need = sorting_table_bytes(case)
-    else:
-        need = table_bytes(sizes_of(case)) if case.engine in TABLE_ENGINES else 0
-    if need <= limits.memory:
+    if (need := table_bytes(case)) <= limits.memory:
         return None
     return (
         f"its tables would need about {need / 2**30:,.1f} GiB; "
@@ -78,7 +80,7 @@ def _too_slow(case: Case, rows: Sequence[Row], limits: Limits) -> str | None:
     if last["ms_forward_backward"] is None:
         given_up = last["status"] == "skipped" or "stopped after" in last["note"]
         return f"n={last['n']:,} was given up already" if given_up else None
-    power = most = _MOST_SORTING if case.case in SORTING else _MOST
+    power = most = _MOST_SORTING if case.case in SORTS else _MOST
     if len(before) > 1 and (earlier := before[-2])["ms_forward_backward"]:
         slower = last["ms_forward_backward"] / earlier["ms_forward_backward"]
         seen = math.log(slower) / math.log(last["n"] / earlier["n"])
@@ -90,15 +92,15 @@ def _too_slow(case: Case, rows: Sequence[Row], limits: Limits) -> str | None:
 
 
 def _after_eager(case: Case, rows: Sequence[Row]) -> str | None:
-    """A graph is worth capturing where the launches of a call that works take part of its time."""
+    """Skip a graph whose eager call failed, or is so long that its launches take no time."""
     if case.mode != "captured":
         return None
     for row in rows:
         if row["n"] == case.n and _same_series(case, row, mode="eager"):
             if row["status"] != "ok":
                 return f"eager was {row['status']}"
-            if row["ms_forward_backward"] > _SHORT_MS:
-                return "a call takes so long that launching is nothing beside it"
+            if (row["ms_forward_backward"] or 0) > _SHORT_MS:
+                return "a call takes so long that its launches do not matter"
     return None
 
 

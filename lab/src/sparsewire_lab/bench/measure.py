@@ -30,7 +30,7 @@ class Measured(NamedTuple):
 
 
 class Meter:
-    """Measures calls on one device; what a first call loads or compiles must be done before.
+    """Measures calls on one device, after a first call that loads and compiles what is needed.
 
     Args:
         device: Where the calls run.
@@ -45,7 +45,7 @@ class Meter:
         raise NotImplementedError
 
     def measure(self, call: Callable[[], Any]) -> Measured:
-        """Time a call, and find how much memory it needs beyond what is held before it."""
+        """Time a call, and measure the memory it needs beyond what is held before it."""
         raise NotImplementedError
 
 
@@ -55,7 +55,7 @@ def meter_for(device: torch.device, budget: float) -> Meter:
 
 
 class CpuMeter(Meter):
-    """The clock of the process; the peak of its resident memory, which Linux can set back."""
+    """The clock of the process, and the peak of its resident memory, which Linux can reset."""
 
     def time(self, call: Callable[[], Any]) -> Measured:
         """Time a call, several times."""
@@ -70,7 +70,7 @@ class CpuMeter(Meter):
         return self._repeat(call, [first])._replace(extra_mib=extra)
 
     def _repeat(self, call: Callable[[], Any], times: list[float]) -> Measured:
-        # A call that is long beside the budget is timed once: its noise is small beside it, too.
+        # A call much longer than the budget is timed once: its noise is relatively small.
         least = _FEW if times[0] < _LONG * self.budget else 1
         while len(times) < _MANY and (len(times) < least or sum(times) < self.budget):
             times.append(_clocked(call))
@@ -81,10 +81,7 @@ class CudaMeter(Meter):
     """Events on the stream; the peak of torch's allocator."""
 
     def time(self, call: Callable[[], Any]) -> Measured:
-        """Time a call, several times.
-
-        Short calls are timed several at a time: what an event costs is then small beside them.
-        """
+        """Time a call, several times; short calls are timed in groups, as an event has a cost."""
         call()
         seconds = max(self._events(call, 1), 1e-6)
         together = max(1, min(100, round(1e-3 / seconds)))
@@ -99,7 +96,7 @@ class CudaMeter(Meter):
         return self.time(call)._replace(extra_mib=extra)
 
     def peak(self, call: Callable[[], Any]) -> tuple[float, Any]:
-        """Return the extra MiB that a call needed at its peak, and what it returned."""
+        """Return the extra MiB of a call at its peak, and its result."""
         gc.collect()
         torch.cuda.synchronize(self.device)
         before = torch.cuda.memory_allocated(self.device)
@@ -109,7 +106,7 @@ class CudaMeter(Meter):
         return (torch.cuda.max_memory_allocated(self.device) - before) / MIB, result
 
     def _events(self, call: Callable[[], Any], together: int) -> float:
-        """Seconds of one call, out of some that follow each other."""
+        """Return the seconds of one call, the mean of several in a row."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         for _ in range(together):
@@ -140,9 +137,9 @@ def captured(call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def settle_memory() -> int | None:
-    """Give back what is free, start a new peak, and return the bytes that are resident.
+    """Release free memory, reset the peak, and return the resident bytes.
 
-    None where the peak of a running process cannot be set back: only Linux can.
+    None where the peak of a running process cannot be reset: only Linux can.
     """
     gc.collect()
     if sys.platform.startswith("linux"):
@@ -157,7 +154,7 @@ def settle_memory() -> int | None:
 
 
 def memory_peak() -> int | None:
-    """Bytes that were resident at the peak."""
+    """Return the resident bytes at the peak."""
     return _from_status("VmHWM")
 
 
@@ -166,8 +163,8 @@ def _from_status(name: str) -> int | None:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
         return None
-    found = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
-    return int(found[0]) * 1024 if found else None
+    values = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
+    return int(values[0]) * 1024 if values else None
 
 
 def _summed_up(seconds: list[float], together: int = 1) -> Measured:

@@ -1,188 +1,252 @@
-"""The page of a record: tables of the newest runs, as Markdown, made from the rows alone."""
+"""The page of a record: one table for each device and case, as Markdown, from the rows alone."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import statistics
+from collections.abc import Collection, Mapping, Sequence
 
 from sparsewire_lab.bench import growth, targets
-from sparsewire_lab.bench.cases import FEW, OURS
-from sparsewire_lab.bench.markdown import (
-    half_range,
-    milliseconds,
-    note,
-    number,
-    origin,
-    over,
-    table,
+from sparsewire_lab.bench.cases import (
+    FEW,
+    FORWARD_ONLY,
+    HARD,
+    NEIGHBOURS,
+    OURS,
+    OWN_ENGINES,
+    SHAPED,
 )
+from sparsewire_lab.bench.record import Row
 from sparsewire_lab.bench.runner import quantity
-from sparsewire_lab.bench.sorting_page import sorting_section
-
-Row = dict[str, Any]
 
 _INTRODUCTION = """\
 # Benchmarks
 
-Written by `sparsewire bench` from its record, `{record}`; not edited by hand. For each device this
-is the newest run of every part; a full run stands before a quick one, and before one of chosen
-sizes.
+How much time and memory our functions and layers take, next to plain PyTorch, KeOps and other soft
+sorts, and next to the least that the machine could need. `sparsewire bench` writes this page
+(option `--page`) from its record, `{record}`, which has more columns: forward passes alone,
+noise and errors of each row, why a case was skipped. The page shows the newest full run of a case.
 
-- Times are medians, in milliseconds, after a warm-up; on a GPU by events on the stream. *Captured*
-  is the replay of a CUDA graph; otherwise every kernel is launched. The forward pass alone is timed
-  without gradients. *±* is half the distance between the quartiles of forward and backward:
-  differences that are not clearly larger, or that two runs do not agree on, are noise.
-- **× ours** is a time divided by that of ours (the engine `auto`, what a user gets without asking)
-  at the same size, in the same mode and in the same run: 3 means three times as long as ours. In
-  the record, `ratio_to_reference` is the same against the engine `reference`.
-- *Extra memory* is the peak of a forward and backward pass above what is held before it: inputs,
-  parameters and the state of the optimiser are not counted. A GPU's is that of torch's
-  allocator (of a captured call: while capturing), a CPU's the resident memory of the process.
-- *Error* is the largest ‖found − exact‖ / ‖exact‖ over the output and every gradient, where exact
-  is computed in float64. An engine with more than 10⁻³ is called wrong and is not timed.
-- **Time / floor** divides the time by the least that this machine could need, from the ceilings
-  that were measured in the same run: bytes over the copy rate, exponentials over the exp rate,
-  other operations over the float32 matrix rate, whichever takes longest. The floor counts one
-  exponential for every pair of a continuous and an integer tuple in each pass, and every input read
-  and every output written once (`src/sparsewire/bench/floors.py`). *Time / near floor* counts only
-  pairs that matter in float32, whose share is at least 2⁻²⁴ of the largest of their row: an engine
-  that leaves out the others can be faster than the first floor.
+- **Time** is the median of a forward and backward pass in milliseconds, after a warm-up; on a GPU
+  by events on the stream. *Captured* is the replay of a CUDA graph.
+- **Memory** is the peak of that pass in MiB above what is held before it. A GPU's is that of
+  torch's allocator, a CPU's the resident memory of the process.
+- **Ours** is the engine `auto`, what a user gets without asking; *reference*, *chunked* and
+  *compiled* are the other engines of this library. The last column divides the time of the fastest
+  peer by ours: above 1, ours is faster. A dash means skipped: too much memory, too slow, or not
+  installed.
+- **Floor** is the least time in which the machine could do the work, from the ceilings below: bytes
+  over the copy rate, exponentials over the exp rate, other operations over the float32 matrix rate,
+  whichever is longest. It counts every pair of a continuous and an integer tuple; an engine that
+  skips negligible pairs can be faster.
+- **Error** is the largest ‖result − exact‖ / ‖exact‖ over the output and every gradient, where
+  exact is computed in float64. Above 10⁻³ an engine is called wrong and is not timed. Other soft
+  sorts are functions of their own, compared with themselves in float64.
+- **∝ n^** is the exponent of a power law, fitted to the {last} largest sizes (at least {least}).
+
+| case | what is measured |
+|---|---|
+{cases}
 """
 
-_HEADINGS = {
-    "spread": (
-        "`spread`",
-        "n tuples in an n × n matrix, and 24 integer tuples for each: 4 nearest, 2 local, 18 from "
-        "everywhere. *All pairs* is ours with `tolerance=0`.",
-    ),
-    FEW: (
-        "`spread` with few integer tuples",
-        "As above, with 8 integer tuples for each tuple, m = 8 n.",
-    ),
-    "step": (
-        "Training step of the free layer",
-        "`SparseLayer((n,), (n,), tuples=n, local_samples=2, global_samples=18)`, batch 64: "
-        "forward, mean squared error to the input, backward, Adam. *Forward and backward* is the "
-        "whole step. *All pairs* is with `tolerance=0`, *floor variances* with every variance at "
-        "its smallest, as training leaves them.",
-    ),
-    "glimpse": (
-        "Glimpse layers",
-        "`HyperLayer` with a wiring for each instance, reading a 1×100×100 image: 4 nearest, 32 "
-        "local and 16 global samples for each output. Gradients reach the input and the raw "
-        "parameters.",
-    ),
+CASES = {
+    "spread": "`spread` of n tuples in an n × n matrix, 24 integer tuples for each: 4 nearest, 2 "
+    "local, 18 from everywhere; *all pairs* is ours with `tolerance=0`",
+    FEW: "the same, with 8 integer tuples for each tuple",
+    "step": "a training step of `SparseLayer((n,), (n,), tuples=n)`, 24 integer tuples for each: "
+    "batch 64, mean squared error to the input, Adam; *floor variances* has every variance at "
+    "its smallest, as training leaves them",
+    "contexts": "a training step of a layer of 2²⁰ × 2²⁰ with 65,536 tuples in contexts of 64, "
+    "24 integer tuples for each, batch 4",
+    "glimpse": "`HyperLayer` with a wiring for each instance, reading 1×100×100 pixels: 4 nearest, "
+    "32 local and 16 global samples for each output; gradients reach input and raw parameters",
+    "soft_rank": "places of the elements, `soft_rank(x)`; batch 64, normal keys, here and below. "
+    "`torch.sort` is hard: the least that sorting costs. SoftSort, NeuralSort, Sinkhorn, odd-even "
+    "and bitonic compute a matrix, see `sparsewire_lab.sorting.peers`; other names are packages",
+    "soft_sort": "elements in order, `soft_sort(x)`; *bitonic, no matrix* is that network for "
+    "numbers alone",
+    "sort_by": "a payload in the order of its keys, `sort_by(keys, payload)`; both get gradients",
+    "order_loss": "a loss where the order is known, `order_loss(keys, numbers)`; *neighbours* has "
+    "a reach of one; the loss of a matrix is the cross-entropy of its rows, that of torchsort the "
+    "squared error of ranks",
+    "canvases": "making 128 canvases of n × n pixels, the data of a step of `sparsewire "
+    "attention`; nothing is differentiated",
+    "import": "`import sparsewire` after torch, in a new process",
 }
 
+# The figure, relative to the page.
+FIGURE = "images/growth.png"
+_VERSIONS = ("python", "torch", "numpy", "triton", "keops", "sparsewire")
+_REACHED = {True: "yes", False: "no", None: ""}
 
-def page(rows: Sequence[Row], record: str, figure: str) -> str:
+
+def make_page(rows: Sequence[Row], record: str) -> str:
     """Return the page.
 
     Args:
         rows: The record.
-        record: Its name, as a reader of the page would look for it.
-        figure: Where the figure is, from the page.
+        record: Its name, as the page mentions it.
     """
-    parts = [_INTRODUCTION.format(record=record)]
-    found = growth.newest(rows)
-    if any(
-        growth.series(cases.get("spread", []), "ms_forward_backward") for cases in found.values()
-    ):
-        parts.append(f"![Time and memory against the size]({figure})\n")
-    for device, cases in found.items():
+    newest = growth.newest(rows)
+    measured = {case for cases in newest.values() for case in cases}
+    known = [(f"`{case}`", text) for case, text in CASES.items() if case in measured]
+    cases = "\n".join(f"| {name} | {text} |" for name, text in known)
+    counts = {"last": growth.LAST, "least": growth.LEAST}
+    parts = [_INTRODUCTION.format(record=record, cases=cases, **counts)]
+    spread = [here.get("spread", []) for here in newest.values()]
+    if any(growth.series(part, "ms_forward_backward") for part in spread):
+        parts.append(f"![Time and memory against the size]({FIGURE})\n")
+    for device, here in newest.items():
         parts.append(f"## {device}\n")
-        if "ceilings" in cases:
-            parts.append(_ceilings(cases["ceilings"]))
-        if targets.DEVICE in device:
-            parts.append(_targets([row for part in cases.values() for row in part]))
-        for case, (heading, explanation) in _HEADINGS.items():
-            if case in cases:
-                parts.append(_section(cases[case], heading, explanation))
-        if text := sorting_section(device, cases):
-            parts.append(text)
+        if "ceilings" in here:
+            parts.append(_ceilings(here["ceilings"]))
+        parts += _targets(device, here)
+        cases = [case for case in (*CASES, *here) if case in here and case != "ceilings"]
+        parts += [_section(case, here[case]) for case in dict.fromkeys(cases)]
     return "\n".join(parts)
 
 
-def _ceilings(rows: Sequence[Row]) -> str:
-    lines = [
-        (row["engine"], f"{quantity(row['rate'])}{row['unit']}" if row["rate"] else "", row["note"])
-        for row in rows
-    ]
-    return (
-        "### Ceilings\n\n" + table(("ceiling", "measured", "with"), lines) + f"\n{origin(rows)}\n"
-    )
+def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table, without its empty columns."""
+    used = [i for i in range(len(head)) if any(line[i] for line in lines)]
+    rows = [[row[i].replace("|", "\\|") for i in used] for row in (head, *lines)]
+    rows.insert(1, ["---"] * len(used))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _targets(rows: Sequence[Row]) -> str:
-    lines = []
-    for target in targets.TARGETS:
-        row = targets.find(target, rows)
-        most = f"{target.ms:g} ms" + ("" if target.mib is None else f", {_memory(target.mib)}")
-        found, counts = "", [""] * 5
-        if row is not None:
-            found = f"{milliseconds(row['ms_forward_backward'])} ms, {_memory(row['extra_mib'])}"
-            counts = [f"{row[name]:.2g}" for name in ("bytes", "exps", "flops")]
-            counts += [f"{milliseconds(row[name])} ms" for name in ("floor_ms", "near_floor_ms")]
-        lines.append((target.work, target.before, most, found, *counts))
-    head = ("work", "the paper's code", "target", "ours", "bytes", "exps", "flops")
-    head = (*head, "floor", "near floor")
-    return (
-        "### Targets\n\nWhat was set out to be reached; time and extra memory, captured. The "
-        "paper's code was timed earlier, on an H200, in no run of this record. "
-        "Bytes, exponentials and other operations are what the floor counts.\n\n"
-        + table(head, lines)
-    )
+def _number(value: float | None) -> str:
+    """Write three digits of a number, a dash for none."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _memory(mib: float) -> str:
+def _memory(mib: float | None) -> str:
+    if mib is None:
+        return "–"
     return f"{mib / 1024:,.3g} GiB" if mib >= 1024 else f"{mib:,.3g} MiB"
 
 
-def _section(rows: Sequence[Row], heading: str, explanation: str) -> str:
-    columns: list[tuple[str, Callable[[Row], str]]] = [
-        ("n", lambda row: f"{row['n']:,}"),
-        ("engine", growth.label),
-        ("forward", lambda row: milliseconds(row["ms_forward"])),
-        ("forward and backward", lambda row: milliseconds(row["ms_forward_backward"])),
-        ("±", half_range),
-        ("× ours", lambda row: _against_ours(row, rows)),
-        ("extra MiB", lambda row: number(row["extra_mib"], "{:,.1f}")),
-        ("error", lambda row: number(row["error"], "{:.0e}")),
-        ("floor", lambda row: milliseconds(row["floor_ms"])),
-        ("by", lambda row: row["floor_limit"] or ""),
-        ("time / floor", lambda row: over(row, "floor_ms")),
-        ("time / near floor", lambda row: over(row, "near_floor_ms")),
-        ("note", note),
-    ]
-    if rows[0]["case"] == "glimpse":
-        columns[0] = ("outputs", lambda row: row["variant"])
-        columns.insert(1, ("batch", lambda row: str(row["batch"])))
-    lines = [tuple(write(row) for _, write in columns) for row in rows]
-    text = f"### {heading}\n\n{explanation}\n\n{table([name for name, _ in columns], lines)}"
-    return f"{text}\n{_growth(rows)}{origin(rows)}\n"
+def _origin(rows: Sequence[Row]) -> str:
+    row = rows[0]
+    versions = ", ".join(f"{name} {row[name]}" for name in _VERSIONS if row[name])
+    quick = " quick run;" if row["plan"] == "quick" else ""
+    return f"{row['date']};{quick} commit `{row['commit'][:12]}`; {versions}."
 
 
-def _growth(rows: Sequence[Row]) -> str:
-    """Say how fast each engine grows."""
-    memory = {line.label: line.exponent for line in growth.series(rows, "extra_mib")}
-    lines = [
-        (line.label, f"{line.exponent:.2f}", number(memory.get(line.label), "{:.2f}"))
-        for line in growth.series(rows, "ms_forward_backward")
-        if line.exponent is not None
-    ]
-    if not lines:
-        return ""
-    written = table(("engine", "time grows as n to the", "extra memory as n to the"), lines)
-    return (
-        f"Growth, fitted by least squares in the logarithms to the {growth.LAST} largest sizes "
-        f"(at least {growth.LEAST}):\n\n{written}\n"
+def _ceilings(rows: Sequence[Row]) -> str:
+    rates = [f"{row['engine']} {quantity(row['rate'])}{row['unit']}" for row in rows if row["rate"]]
+    return f"Ceilings: {', '.join(rates)}. {_origin(rows)}\n"
+
+
+def _targets(device: str, cases: Mapping[str, Sequence[Row]]) -> list[str]:
+    lines = []
+    for target in targets.targets_for(device):
+        result = targets.find(target, cases.get(target.case, ()))
+        cells = ("", "", "")
+        if result is not None:
+            ours, fastest = result.row, result.fastest
+            named = "" if fastest is None else f"{growth.label(fastest)}, {_time(fastest)}"
+            if target.peers and fastest is None:
+                named = "none of them ran"
+            took = f"{_time(ours)}, {_memory(ours['extra_mib'])}"
+            cells = (named, took, _REACHED[result.reached])
+        lines.append((target.work, target.before, _most(target), *cells))
+    head = ("work", "the paper's code", "target", "fastest of those", "ours", "reached")
+    explanation = (
+        "What was set out to be reached; ours is captured on a GPU. The paper's code was timed "
+        "earlier, on an H200, in no run of this record."
     )
+    return [f"### Targets\n\n{explanation}\n\n{table(head, lines)}"] if lines else []
 
 
-def _against_ours(row: Row, rows: Sequence[Row]) -> str:
-    """Compare with ours; its own variants are compared with what a user gets without asking."""
-    same = ("n", "mode", "batch") if row["case"] != "glimpse" else ("n", "mode", "batch", "variant")
-    for other in rows:
-        usual = other["engine"] == OURS and (not other["variant"] or row["case"] == "glimpse")
-        if usual and all(other[name] == row[name] for name in same):
-            ours, mine = other["ms_forward_backward"], row["ms_forward_backward"]
-            return f"{mine / ours:.2f}" if ours and mine else ""
-    return ""
+def _most(target: targets.Target) -> str:
+    if len(target.peers) == 1:
+        return f"{target.most:g} × {growth.LABELS[target.peers[0]]}"
+    if target.peers:
+        return "less than SoftSort, NeuralSort, diffsort and OTT"
+    memory = "" if target.mib is None else f", {_memory(target.mib)}"
+    return f"{_number(target.most)} ms{memory}"
+
+
+def _time(row: Row) -> str:
+    return f"{_number(row['ms_forward_backward'])} ms"
+
+
+def _section(case: str, rows: Sequence[Row]) -> str:
+    column = "ms_forward" if case in FORWARD_ONLY else "ms_forward_backward"
+    lines = [
+        *_lines("time", "eager", column, rows),
+        *_lines("captured", "captured", column, rows),
+        *_lines("memory", "eager", "extra_mib", rows),
+    ]
+    head = ["n", "measured", *_labels(rows), "floor", "best peer ÷ ours"]
+    payload = f", payload {rows[0]['variant']}" if case == "sort_by" else ""
+    return f"### `{case}`{payload}\n\n{table(head, lines)}\n{_accuracy(rows)}{_origin(rows)}\n"
+
+
+def _lines(name: str, mode: str, column: str, rows: Sequence[Row]) -> list[list[str]]:
+    """Return a line for each size, and one that says how each engine grows."""
+    here = [row for row in rows if row["mode"] == mode]
+    if all(row[column] is None for row in here):
+        return []
+    labels, lines = _labels(rows), []
+    for size in dict.fromkeys(_size(row) for row in here):
+        of_size = {_label(row): row for row in here if _size(row) == size}
+        line = [size, name, *(_cell(of_size.get(label), column) for label in labels)]
+        lines.append([*line, *(_compare(of_size.values()) if name != "memory" else ("", ""))])
+    fits = []
+    for label in labels:
+        points = [(row["n"], row[column]) for row in here if _label(row) == label and row[column]]
+        fits.append(growth.exponent(points))
+    if any(fit is not None for fit in fits):
+        lines.append(["∝ n^", name, *("" if fit is None else f"{fit:.2f}" for fit in fits), "", ""])
+    return lines
+
+
+def _labels(rows: Sequence[Row]) -> list[str]:
+    """Return the engines with their variants, ours first."""
+    labels = dict.fromkeys(_label(row) for row in rows)
+    return sorted(labels, key=lambda label: not label.startswith("ours"))
+
+
+def _label(row: Row) -> str:
+    return growth.label(row | {"mode": "eager"})
+
+
+def _size(row: Row) -> str:
+    return row["variant"] if row["case"] == "glimpse" else f"{row['n'] or 0:,}"
+
+
+def _cell(row: Row | None, column: str) -> str:
+    if row is None:
+        return ""
+    return row["status"] if row["status"] in ("failed", "wrong") else _number(row[column])
+
+
+def _compare(rows: Collection[Row]) -> tuple[str, str]:
+    """Return the floor of a size, and the time of the fastest peer over ours."""
+    timed = [row for row in rows if row["ms_forward_backward"]]
+    ours = [row for row in timed if row["engine"] == OURS and not _varied(row)]
+    peers = [r for r in timed if r["engine"] not in (*OWN_ENGINES, NEIGHBOURS, HARD)]
+    floor = next((_number(row["floor_ms"]) for row in rows if row["floor_ms"]), "")
+    if not ours or not peers:
+        return floor, ""
+    best = min(row["ms_forward_backward"] for row in peers)
+    return floor, _number(best / ours[0]["ms_forward_backward"])
+
+
+def _varied(row: Row) -> bool:
+    return bool(row["variant"]) and row["case"] not in SHAPED
+
+
+def _accuracy(rows: Sequence[Row]) -> str:
+    """Return the largest errors, and the median noise: half the distance of the quartiles."""
+    errors: dict[str, list[float]] = {}
+    for row in rows:
+        if row["error"] is not None:
+            errors.setdefault("ours" if row["engine"] == OURS else "others", []).append(
+                row["error"]
+            )
+    worst = ", ".join(f"{max(errors[name]):.0e} ({name})" for name in sorted(errors, reverse=True))
+    noise = [row["noise"] for row in rows if row["noise"] is not None]
+    parts = [f"Error at most {worst}. "] if worst else []
+    parts += [f"Noise ± {50 * statistics.median(noise):.0f} %. "] if noise else []
+    return "".join(parts)

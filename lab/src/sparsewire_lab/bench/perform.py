@@ -4,36 +4,60 @@ import contextlib
 import functools
 import gc
 import math
+import subprocess
+import sys
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import sparsewire as sw
-from sparsewire import ops
-from sparsewire_lab.bench import ceilings, exactness
-from sparsewire_lab.bench.cases import ALL_PAIRS, FEW, OURS, Case, samples_of, sizes_of
-from sparsewire_lab.bench.found import Row, Setting, add_note, enter, explain, in_mode, judge
-from sparsewire_lab.bench.measure import CudaMeter, Meter, captured, meter_for
-from sparsewire_lab.bench.peers import PEERS
+from sparsewire.engines import Name
+from sparsewire_lab.bench import ceilings, exactness, ott
+from sparsewire_lab.bench.cases import FEW, OTT, OURS, OWN_ENGINES, SORTS, Case
+from sparsewire_lab.bench.floors import sizes_of
+from sparsewire_lab.bench.measure import CudaMeter, Measured, Meter, captured, meter_for
+from sparsewire_lab.bench.peers import engine_of
 from sparsewire_lab.bench.problems import (
     LayerProblem,
-    SpreadProblem,
+    Named,
+    Problem,
     layer_problem,
+    sorting_problem,
     spread_problem,
 )
-from sparsewire_lab.bench.sorting_cases import SORTING
-from sparsewire_lab.bench.sorting_perform import perform_sorting
+from sparsewire_lab.bench.record import Row
 
 _LEARNING_RATE = 1e-3
 _WARM_UP_CALLS = 10  # sw.capture runs a few steps eagerly first
+# Instances are sorted independently: so many are checked, at least, and more where n is small.
+_CHECKED, _CHECKED_PAIRS = 4, 2**18
+_IMPORTS = 5
+_IMPORT = (
+    "import time, torch; start = time.perf_counter(); import sparsewire; "
+    "print(time.perf_counter() - start)"
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a run measures."""
+
+    device: str = "cpu"
+    threads: int | None = None
+    budget: float = 0.5  # seconds for the repeats of a call
+    table_pairs: int = 2**25  # up to so many pairs, the truth is the float64 reference
+    checked_pairs: int = 2**25  # up to so many, float64 in chunks
 
 
 def perform(case: Case, setting: Setting) -> Row:
-    """Return what was found: columns of a row, `status` among them.
+    """Return the results of a case: columns of a row, `status` among them.
 
-    Nothing is raised: what goes wrong is said in the row.
+    Nothing is raised: the note of the row says what failed.
     """
     device = torch.device(setting.device)
     row: Row = {"status": "ok", "note": ""}
@@ -42,114 +66,45 @@ def perform(case: Case, setting: Setting) -> Row:
     except Exception as error:
         row["status"] = "failed"
         add_note(row, explain(error))
-    if device.type == "cuda":
-        _release()
+    if device.type == "cuda":  # the next case needs an empty device
+        gc.collect()
+        with contextlib.suppress(RuntimeError):  # a broken device has been reported already
+            torch.cuda.empty_cache()
     return row
 
 
-def _release() -> None:
-    """Give back what the case held, so that the next one finds an empty device."""
-    gc.collect()
-    with contextlib.suppress(RuntimeError):  # a broken device has been reported already
-        torch.cuda.empty_cache()
+def explain(error: BaseException) -> str:
+    """Return one line: which error, its message, and where it was raised."""
+    lines = str(error).strip().splitlines()
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    message = lines[0][:200] if lines else "no message"
+    return f"{type(error).__name__}: {message}{where}"
 
 
-def _perform_ceiling(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
-    found = ceilings.measure(case.engine, meter)
-    row.update(rate=found.rate, unit=found.unit)
-    row.update(repeats=found.measured.repeats, noise=found.measured.noise)
-    add_note(row, found.note)
+def add_note(row: Row, note: str) -> None:
+    """Add to the note of a row."""
+    row["note"] = "; ".join(filter(None, (row.get("note"), note)))
 
 
-def _perform_spread(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
-    drawn = case.n, samples_of(case)
-    problem = _spread_problem(*drawn, setting.device)
-    row["near_pairs"] = round(sizes_of(case).pairs * _spread_near_share(*drawn, setting.device))
-    spread = _spread_engine(case)
+def exact_results(case: Case, problem: Problem, engine: Name = "reference") -> Named:
+    """Return output and gradients in float64, ours by its specification.
 
-    def plain_forward() -> Tensor:
-        with torch.no_grad():
-            return spread(*problem.leaves, problem.indices, problem.excluded)
-
-    def plain_both() -> list[Tensor]:
-        out = spread(*problem.leaves, problem.indices, problem.excluded)
-        return [out.detach(), *torch.autograd.grad(out, problem.leaves, problem.weight)]
-
-    with sw.engine("auto"):
-        forward, both, capture_mib = in_mode(case, meter, plain_forward, plain_both)
-        results = exactness.name_results(problem, both())
-        if (truth := _spread_truth(*drawn, setting)) is not None:
-            judge(row, *exactness.relative_error(results, truth[0]), truth[1])
-        else:
-            add_note(row, "too large to check")
-        del results
-        if row["status"] == "ok":
-            forward()
-            row["ms_forward"] = meter.time(forward).ms
-            enter(row, meter.measure(both), capture_mib)
-
-
-def _perform_layer(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
-    problem = layer_problem(case, torch.device(setting.device))
-    add_note(row, problem.note)
-    row["near_pairs"] = round(sizes_of(case).pairs * exactness.layer_near_share(problem))
-    engine: Any = case.engine
-    if case.mode == "eager":
-        _check_layer(case, setting, problem, row)
-        if row["status"] != "ok":
-            return
+    Under `vmap` sorts are the products of the matrices of all cuts, which is their definition.
+    """
+    function = engine_of(case)
+    if case.case in SORTS and case.engine == OURS and case.case != "order_loss":
+        function = torch.vmap(function)
     with sw.engine(engine):
-        step = _training_step(problem) if case.case == "step" else _gradients(problem)
-
-        def forward() -> Tensor:
-            with torch.no_grad():
-                return problem.layer(problem.x)
-
-        step()
-        if case.mode == "captured":
-            extra, replay = _capture(step, meter, row)
-            loss = replay()
-            if isinstance(loss, Tensor) and not math.isfinite(float(loss)):
-                row["status"] = "wrong"
-                add_note(row, "the captured step gives a loss that is not finite")
-                return
-            enter(row, meter.measure(replay), extra)
-        else:
-            forward()
-            row["ms_forward"] = meter.time(forward).ms
-            enter(row, meter.measure(step), None)
+        return problem.name(problem.both(function))
 
 
-_PERFORMERS: dict[str, Callable[[Case, Setting, Meter, Row], None]] = {
-    "ceilings": _perform_ceiling,
-    "spread": _perform_spread,
-    FEW: _perform_spread,
-    "step": _perform_layer,
-    "glimpse": _perform_layer,
-    **dict.fromkeys(SORTING, perform_sorting),
-}
-
-
-def _spread_engine(case: Case) -> Callable[..., Tensor]:
-    if case.engine in PEERS:
-        return PEERS[case.engine]
-    engines: dict[str, Callable[..., Tensor]] = {
-        OURS: ops.spread,
-        "reference": ops.spread_reference,
-        "chunked": ops.spread_chunked,
-        "compiled": ops.spread_compiled,
-    }
-    if case.variant == ALL_PAIRS:
-        return functools.partial(ops.spread, tolerance=0.0)
-    return engines[case.engine]
-
-
-def _training_step(problem: LayerProblem) -> Callable[[], Tensor]:
+def step_of(problem: LayerProblem) -> Callable[[], Tensor]:
+    """Return a training step: forward, backward and Adam."""
     layer, x = problem.layer, problem.x
     on_gpu = x.device.type == "cuda"
-    optimizer = torch.optim.Adam(
-        layer.parameters(), lr=_LEARNING_RATE, fused=True, capturable=on_gpu
-    )
+    options = {"lr": _LEARNING_RATE, "fused": True, "capturable": on_gpu}
+    optimizer = torch.optim.Adam(layer.parameters(), **options)
 
     def step() -> Tensor:
         optimizer.zero_grad()
@@ -162,82 +117,222 @@ def _training_step(problem: LayerProblem) -> Callable[[], Tensor]:
     return step
 
 
-def _gradients(problem: LayerProblem) -> Callable[[], Tensor]:
-    def step() -> Tensor:
-        loss = problem.layer(problem.x).square().mean()
-        torch.autograd.grad(loss, problem.leaves)
-        return loss.detach()
-
-    return step
-
-
-def _capture(
-    step: Callable[[], Tensor], meter: Meter, row: Row
-) -> tuple[float, Callable[[], Tensor]]:
-    """Capture a step as a user would, with `sw.capture` where this version has it."""
-    if not isinstance(meter, CudaMeter):
-        raise ValueError("mode must be 'eager' without a GPU; got 'captured'")
-    capture = getattr(sw, "capture", None)
-    if capture is None:
-        add_note(row, "captured with torch.cuda.graph")
-        return meter.peak(lambda: captured(step))
+def capture_step(step: Callable[[], Tensor], meter: Meter) -> tuple[float, Callable[[], Tensor]]:
+    """Capture a step as a user would; return the memory that this needs, and the replay."""
+    gpu = _gpu_only(meter)
 
     def once() -> Any:
-        replay = capture(step, optimizer=getattr(step, "optimizer", ()), device=meter.device)
+        replay = sw.capture(step, optimizer=getattr(step, "optimizer", ()), device=gpu.device)
         for _ in range(_WARM_UP_CALLS):
             replay()
             if replay.captured:
                 return replay
         raise RuntimeError(f"nothing was captured in {_WARM_UP_CALLS} calls")
 
-    return meter.peak(once)
+    return gpu.peak(once)
 
 
-def _check_layer(case: Case, setting: Setting, problem: LayerProblem, row: Row) -> None:
-    pairs, engine = sizes_of(case).pairs, case.engine
-    exact, name = _exact_engine(pairs, setting)
-    if exact is None:
+def _perform_ceiling(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
+    result = ceilings.measure(case.engine, meter)
+    row.update(rate=result.rate, unit=result.unit)
+    row.update(repeats=result.measured.repeats, noise=result.measured.noise)
+    add_note(row, result.note)
+
+
+def _perform_function(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
+    problem = _problem(case.inputs, setting.device)
+    if sizes := sizes_of(case):
+        row["near_pairs"] = round(sizes.pairs * _near_share(case.inputs, setting.device))
+    name: Any = case.engine if case.engine in OWN_ENGINES else OURS
+    with sw.engine(name):
+        if case.engine == OTT:
+            forward, both = ott.ott_calls(case.case, problem)
+        else:
+            engine = engine_of(case)
+            forward = functools.partial(problem.forward, engine)
+            both = functools.partial(problem.both, engine)
+        capture_mib = None
+        if case.mode == "captured":
+            gpu = _gpu_only(meter)
+            both()
+            capture_mib, both = gpu.peak(functools.partial(captured, both))
+            forward = captured(forward)
+        _check_function(case, setting, problem.name(both()), row)
+        _time(row, meter, forward, both, capture_mib)
+
+
+def _perform_layer(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
+    problem = layer_problem(case, torch.device(setting.device))
+    sizes = sizes_of(case)
+    assert sizes is not None
+    row["near_pairs"] = round(sizes.pairs * exactness.layer_near_share(problem))
+    if case.mode == "eager":
+        _check_layer(case, setting, problem, sizes.pairs, row)
+        if row["status"] != "ok":
+            return
+    name: Any = case.engine
+    with sw.engine(name):
+        step = _gradients(problem) if case.case == "glimpse" else step_of(problem)
+        step()
+        if case.mode == "eager":
+            _time(row, meter, functools.partial(_forward, problem), step)
+            return
+        extra, replay = capture_step(step, meter)
+        if not math.isfinite(float(replay())):
+            row["status"] = "wrong"
+            add_note(row, "the captured step gives a loss that is not finite")
+        _time(row, meter, None, replay, extra)
+
+
+def _perform_canvases(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
+    from sparsewire_lab.data import (  # scikit-learn is slow to import
+        CANVASES,
+        Digits,
+        sample_canvases,
+    )
+
+    images = torch.randint(256, (2**14, 28, 28), dtype=torch.uint8, device=meter.device)
+    digits = Digits(images, torch.zeros(len(images), dtype=torch.int64, device=meter.device))
+
+    def make() -> Tensor:
+        return sample_canvases(digits, case.batch, CANVASES[case.n])[0].images
+
+    make()
+    if case.mode == "captured":
+        _gpu_only(meter)
+        make = captured(make)
+    _enter_forward(row, meter.time(make))
+
+
+def _perform_import(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
+    seconds = []
+    for _ in range(_IMPORTS):
+        command = [sys.executable, "-c", _IMPORT]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        seconds.append(float(done.stdout))
+    _enter_forward(row, Measured(sorted(seconds)[_IMPORTS // 2] * 1e3, _IMPORTS, None))
+
+
+def _gpu_only(meter: Meter) -> CudaMeter:
+    if not isinstance(meter, CudaMeter):
+        raise ValueError("mode must be 'eager' without a GPU; got 'captured'")
+    return meter
+
+
+def _time(
+    row: Row,
+    meter: Meter,
+    forward: Callable[[], Any] | None,
+    both: Callable[[], Any],
+    capture_mib: float | None = None,
+) -> None:
+    """Time the two calls, unless the engine is wrong."""
+    if row["status"] != "ok":
+        return
+    if forward is not None:
+        forward()
+        row["ms_forward"] = meter.time(forward).ms
+    measured = meter.measure(both)
+    extra = measured.extra_mib if capture_mib is None else capture_mib
+    row.update(ms_forward_backward=measured.ms, repeats=measured.repeats)
+    row.update(noise=measured.noise, extra_mib=extra)
+
+
+def _enter_forward(row: Row, measured: Measured) -> None:
+    row.update(ms_forward=measured.ms, repeats=measured.repeats, noise=measured.noise)
+
+
+def _forward(problem: LayerProblem) -> Tensor:
+    with torch.no_grad():
+        return problem.layer(problem.x)
+
+
+def _gradients(problem: LayerProblem) -> Callable[[], Tensor]:
+    def step() -> Tensor:
+        loss = problem.layer(problem.x).square().mean()
+        torch.autograd.grad(loss, [*problem.leaves.values()])
+        return loss.detach()
+
+    return step
+
+
+def _check_function(case: Case, setting: Setting, results: Named, row: Row) -> None:
+    if case.engine == OTT:
+        add_note(row, f"{ott.NOTE}; not checked")
+        return
+    sorts = case.case in SORTS
+    # Peers of sorting are functions of their own: only their rounding is measured.
+    truth = _truth(replace(case, mode="eager") if sorts else case.inputs, setting)
+    if truth is None:
+        add_note(row, "too large to check")
+        return
+    error, worst = exactness.relative_error(results, truth[0])
+    if not sorts or case.engine == OURS:
+        _judge(row, error, worst, f"{truth[1]}, float64")
+        return
+    row.update(error=error if math.isfinite(error) else None, checked_against="itself, float64")
+    if not error <= exactness.WRONG:
+        add_note(row, f"in float32 its relative error is {error:.1e} in {worst}")
+
+
+def _check_layer(case: Case, setting: Setting, problem: LayerProblem, pairs: int, row: Row) -> None:
+    engine: Any = case.engine
+    if (exact := _exact_engine(pairs, setting)) is None:
         add_note(row, "too large to check")
         return
     try:
-        found = exactness.layer_errors(problem, engine, exact)
-    except Exception as error:  # the measurement will tell if the engine itself is broken
+        error = exactness.layer_errors(problem, engine, exact)
+    except Exception as error:  # measuring will show whether the engine itself is broken
         add_note(row, f"not checked: {explain(error)}")
         return
-    judge(row, *found, name)
+    _judge(row, *error, f"{exact}, float64")
 
 
-def _exact_engine(pairs: int, setting: Setting) -> tuple[Callable[..., Tensor] | None, str]:
-    """Return what computes the truth: the reference, or chunks where no table would fit."""
+def _judge(row: Row, error: float, worst: str, against: str) -> None:
+    """Enter the error of an engine; mark it as wrong if it is large."""
+    row.update(error=error if math.isfinite(error) else None, checked_against=against)
+    if not error <= exactness.WRONG:
+        row["status"] = "wrong"
+        add_note(row, f"wrong: relative error {error:.1e} in {worst}, not timed")
+
+
+def _exact_engine(pairs: int, setting: Setting) -> Name | None:
+    """Return the engine of the truth: the reference, or chunks where no table would fit."""
     if pairs <= setting.table_pairs:
-        return ops.spread_reference, "reference, float64"
-    if pairs <= setting.checked_pairs:
-        return ops.spread_chunked, "chunked, float64"
-    return None, ""
+        return "reference"
+    return "chunked" if pairs <= setting.checked_pairs else None
 
 
-# The cases of one size follow each other: its inputs and its truth are made once.
-
-
-@functools.lru_cache(maxsize=1)
-def _spread_problem(n: int, samples: tuple[int, int], device: str) -> SpreadProblem:
-    return spread_problem(n, samples, torch.device(device))
+# The cases of one size follow each other: their inputs and their truth are computed once.
 
 
 @functools.lru_cache(maxsize=1)
-def _spread_near_share(n: int, samples: tuple[int, int], device: str) -> float:
-    problem = _spread_problem(n, samples, device)
-    tensors = problem.means, problem.variances, problem.indices, problem.excluded
-    return exactness.near_share(*(t.detach().unsqueeze(0) for t in tensors))
+def _problem(case: Case, device: str) -> Problem:
+    make = sorting_problem if case.case in SORTS else spread_problem
+    return make(case, torch.device(device))
 
 
 @functools.lru_cache(maxsize=1)
-def _spread_truth(
-    n: int, samples: tuple[int, int], setting: Setting
-) -> tuple[exactness.Named, str] | None:
-    problem = _spread_problem(n, samples, setting.device)
-    exact, name = _exact_engine(len(problem.means) * len(problem.indices), setting)
-    if exact is None:
-        return None
-    with sw.engine("reference"):
-        return exactness.exact_spread(problem, exact), name
+def _near_share(case: Case, device: str) -> float:
+    names = ("means", "variances", "indices", "excluded")
+    inputs = _problem(case, device).inputs
+    return exactness.near_share(*(inputs[name].detach().unsqueeze(0) for name in names))
+
+
+@functools.lru_cache(maxsize=1)
+def _truth(case: Case, setting: Setting) -> tuple[Named, str] | None:
+    problem, sizes = _problem(case.inputs, setting.device), sizes_of(case)
+    if sizes is None:
+        rows = min(case.batch, max(_CHECKED, _CHECKED_PAIRS // case.n**2))
+        return exact_results(case, problem.exact(rows)), "reference"
+    engine = _exact_engine(sizes.pairs, setting)
+    return None if engine is None else (exact_results(case, problem.exact(), engine), engine)
+
+
+_PERFORMERS: dict[str, Callable[[Case, Setting, Meter, Row], None]] = {
+    "ceilings": _perform_ceiling,
+    **dict.fromkeys(("spread", FEW, *SORTS), _perform_function),
+    **dict.fromkeys(("step", "contexts", "glimpse"), _perform_layer),
+    "canvases": _perform_canvases,
+    "import": _perform_import,
+}

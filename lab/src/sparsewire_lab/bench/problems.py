@@ -1,7 +1,7 @@
-"""The inputs of the cases: the same for every engine, drawn from fixed seeds."""
+"""The inputs of the cases: the same for every engine, sampled from fixed seeds."""
 
-import inspect
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,46 +12,95 @@ import sparsewire as sw
 from sparsewire import ops
 from sparsewire_lab.bench.cases import (
     ALL_PAIRS,
+    CONTEXT,
+    CONTEXT_TUPLES,
     FLOOR_VARIANCES,
     GLIMPSES,
     IMAGE,
     Case,
+    payload_of,
     samples_of,
 )
 
-# What softplus makes of it vanishes beside the floor of the variances.
-_NO_SPREAD = -30.0
+Named = dict[str, Tensor]
+
+# softplus of it vanishes beside the floor of the variances.
+_VANISHING = -30.0
+# Numbers of three digits, as in the experiment: some are equal.
+_NUMBERS = 1000
 
 
 @dataclass(frozen=True)
-class SpreadProblem:
-    """Inputs of `spread` as a free layer has them at its start, and a gradient for its output."""
+class Problem:
+    """Inputs of a function, by name and in order, and a gradient for its output."""
 
-    means: Tensor
-    variances: Tensor
-    values: Tensor
-    indices: Tensor
-    excluded: Tensor
+    inputs: Named
     weight: Tensor
 
     @property
-    def leaves(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What gradients are asked for."""
-        return self.means, self.variances, self.values
+    def leaves(self) -> Named:
+        """The inputs that get a gradient."""
+        return {name: each for name, each in self.inputs.items() if each.requires_grad}
+
+    def name(self, results: Sequence[Tensor]) -> Named:
+        """Name the output and the gradients."""
+        return dict(zip(("output", *self.leaves), results, strict=True))
+
+    def exact(self, rows: int | None = None) -> "Problem":
+        """Return it in float64; only its first instances, if so many are given."""
+
+        def converted(x: Tensor) -> Tensor:
+            part = x.detach()[:rows]
+            return part.double().requires_grad_(x.requires_grad) if x.is_floating_point() else part
+
+        inputs = {name: converted(each) for name, each in self.inputs.items()}
+        return Problem(inputs, converted(self.weight))
+
+    def forward(self, engine: Callable[..., Tensor]) -> Tensor:
+        """Return the output of an engine, without gradients."""
+        with torch.no_grad():
+            return engine(*self.inputs.values())
+
+    def both(self, engine: Callable[..., Tensor]) -> list[Tensor]:
+        """Return the output of an engine, and the gradients."""
+        out = engine(*self.inputs.values())
+        return [out.detach(), *torch.autograd.grad(out, [*self.leaves.values()], self.weight)]
 
 
-def spread_problem(n: int, samples: tuple[int, int], device: torch.device) -> SpreadProblem:
-    """Draw k = n tuples in an n × n matrix, and their integer tuples."""
+def spread_problem(case: Case, device: torch.device) -> Problem:
+    """Sample k = n tuples in an n × n matrix as a free layer has them at its start."""
+    n = case.n
     generator = torch.Generator().manual_seed(n)
     shape, span = (n, n), max(1, round(math.log2(n)))
     means = ops.bound_means(torch.randn(n, 2, generator=generator), shape)
     variances = ops.bound_variances(torch.randn(n, generator=generator), shape)
     values = torch.randn(n, generator=generator)
-    indices = ops.sample(means, shape, (span, span), *samples, generator)
+    indices = ops.sample(means, shape, (span, span), *samples_of(case), generator)
     excluded = ops.mark_repeats(indices, shape)
     weight = torch.randn(len(indices), generator=generator)
-    leaves = (t.to(device).requires_grad_() for t in (means, variances, values))
-    return SpreadProblem(*leaves, *(t.to(device) for t in (indices, excluded, weight)))
+    leaves = {"means": means, "variances": variances, "values": values}
+    inputs = {name: leaf.to(device).requires_grad_() for name, leaf in leaves.items()}
+    inputs |= {"indices": indices.to(device), "excluded": excluded.to(device)}
+    return Problem(inputs, weight.to(device))
+
+
+def sorting_problem(case: Case, device: torch.device) -> Problem:
+    """Sample keys from a normal distribution, and the payload or the numbers to order them by."""
+    generator = torch.Generator().manual_seed(case.n)
+    shape = case.batch, case.n
+    keys = torch.randn(shape, generator=generator)
+    given, results = keys.new_zeros(case.batch, 0), shape
+    if case.case == "sort_by":
+        results = *shape, *payload_of(case)
+        given = torch.randn(results, generator=generator)
+    elif case.case == "order_loss":
+        results = shape[:1]
+        given = torch.randint(_NUMBERS, shape, generator=generator)
+    weight = torch.randn(results, generator=generator).to(device)
+    trained = case.case == "sort_by"
+    inputs = {"keys": keys.to(device).requires_grad_()}
+    inputs["payload"] = given.to(device).requires_grad_(trained)
+    return Problem(inputs, weight)
 
 
 class FixedTuples(nn.Module):
@@ -76,54 +125,34 @@ class LayerProblem:
 
     layer: sw.HyperLayer
     x: Tensor
-    note: str = ""
 
     @property
-    def leaves(self) -> list[Tensor]:
-        """What gradients are asked for."""
-        inputs = [self.x] if self.x.requires_grad else []
-        return [*inputs, *self.layer.parameters()]
+    def leaves(self) -> Named:
+        """The input, if it gets a gradient, and the parameters."""
+        inputs = {"x": self.x} if self.x.requires_grad else {}
+        return {**inputs, **dict(self.layer.named_parameters())}
 
 
 def layer_problem(case: Case, device: torch.device) -> LayerProblem:
-    """Build the layer and the input of a `step` or a `glimpse`."""
+    """Build the layer and the input of a `step`, of `contexts` or of a `glimpse`."""
     torch.manual_seed(case.n)
-    return _glimpse(case, device) if case.case == "glimpse" else _free_layer(case, device)
-
-
-def has_tolerance(function: Any) -> bool:
-    """Whether a function can be told to leave out no pair at all."""
-    return "tolerance" in inspect.signature(function).parameters
-
-
-def _free_layer(case: Case, device: torch.device) -> LayerProblem:
     local, everywhere = samples_of(case)
     options: dict[str, Any] = {"local_samples": local, "global_samples": everywhere}
-    note = ""
+    if case.case == "glimpse":
+        shape = GLIMPSES[case.variant]
+        template = sw.fan_in(shape, IMAGE)
+        template[:, len(shape)] = 0  # the channel
+        source = FixedTuples(case.batch, len(template))
+        layer = sw.HyperLayer(source, IMAGE, shape, template=template, **options)
+        x = torch.rand(case.batch, *IMAGE).to(device).requires_grad_()
+        return LayerProblem(layer.to(device), x)
+    options |= {"seed": case.n, "tuples": case.n}
+    if case.case == "contexts":
+        options |= {"tuples": CONTEXT_TUPLES, "context": CONTEXT}
     if case.variant == ALL_PAIRS:
-        if has_tolerance(sw.HyperLayer.__init__):
-            options["tolerance"] = 0.0
-        else:
-            note = "the layer has no option tolerance: as it is by default"
-    layer = sw.SparseLayer((case.n,), (case.n,), tuples=case.n, seed=case.n, **options)
+        options["tolerance"] = 0.0
+    layer = sw.SparseLayer((case.n,), (case.n,), **options)
     if case.variant == FLOOR_VARIANCES:
         with torch.no_grad():
-            layer.source.raw_variances.fill_(_NO_SPREAD)
-    return LayerProblem(layer.to(device), torch.randn(case.batch, case.n).to(device), note)
-
-
-def _glimpse(case: Case, device: torch.device) -> LayerProblem:
-    shape = GLIMPSES[case.variant]
-    template = sw.fan_in(shape, IMAGE)
-    template[:, len(shape)] = 0  # the channel
-    local, everywhere = samples_of(case)
-    layer = sw.HyperLayer(
-        FixedTuples(case.batch, len(template)),
-        IMAGE,
-        shape,
-        template=template,
-        local_samples=local,
-        global_samples=everywhere,
-    )
-    x = torch.rand(case.batch, *IMAGE).to(device).requires_grad_()
-    return LayerProblem(layer.to(device), x)
+            layer.source.raw_variances.fill_(_VANISHING)
+    return LayerProblem(layer.to(device), torch.randn(case.batch, case.n).to(device))

@@ -40,14 +40,14 @@ _NEEDED = {"date", "device", "case", "engine"}
 
 
 def complete(row: Row) -> Row:
-    """Return the row with every column, in order; refuse one that has others."""
+    """Return the row with every column, in order; refuse unknown columns."""
     if unknown := row.keys() - set(COLUMNS):
         raise ValueError(f"row must have known columns; got {sorted(unknown)}")
     return {column: row.get(column) for column in COLUMNS}
 
 
 def append(path: Path, rows: Iterable[Row]) -> None:
-    """Add rows to a file, which is made if it is not there and brought up to date if it is old."""
+    """Add rows to a file, which is made if it is missing, and rewritten if its columns are old."""
     rows = [complete(row) for row in rows]
     header = _header(path)
     if header is not None and header != COLUMNS:
@@ -73,7 +73,7 @@ def read(path: Path) -> list[Row]:
     if unknown := [name for name in header if name not in COLUMNS]:
         raise ValueError(
             f"{path} has columns that this version does not know: {', '.join(unknown)}; "
-            "name another file with --out"
+            "name another file with --record"
         )
     with path.open(newline="", encoding="utf-8") as file:
         return [_read_row(row) for row in csv.DictReader(file)]
@@ -100,7 +100,7 @@ def _header(path: Path) -> tuple[str, ...] | None:
 
 
 def _rewrite(path: Path, rows: Sequence[Row]) -> None:
-    """Write the file anew beside the old one and put it in its place, whole or not at all."""
+    """Replace the file, whole or not at all."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     append(fresh, rows)

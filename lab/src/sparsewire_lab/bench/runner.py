@@ -1,37 +1,34 @@
-"""A run: every case in turn, each row recorded as soon as it is known."""
+"""A run: performs every case in turn, and yields each row as soon as it is complete."""
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from sparsewire_lab.bench import floors
-from sparsewire_lab.bench.cases import Case, sizes_of
+from sparsewire_lab.bench import floors, growth
+from sparsewire_lab.bench.cases import SHAPED, Case
 from sparsewire_lab.bench.limits import Limits, reason_to_skip
-from sparsewire_lab.bench.record import complete
-from sparsewire_lab.bench.sorting_cases import SORTING
-from sparsewire_lab.bench.sorting_floors import sorting_work
-from sparsewire_lab.bench.worker import Worker, WorkerLostError
-
-Row = dict[str, Any]
+from sparsewire_lab.bench.record import Row, complete
+from sparsewire_lab.bench.worker import WorkerLostError
 
 
 @runtime_checkable
 class Performer(Protocol):
-    """What performs cases: a `Worker`, or what stands in for one."""
+    """Performs cases: a `Worker`, or a substitute in tests."""
 
     about: dict[str, Any]
 
     def perform(self, case: Case, seconds: float) -> tuple[Row, bool]:
-        """Return what was found, and whether the performer can go on after it."""
+        """Return the results, and whether the performer can go on."""
         ...
 
     def stop(self) -> None:
-        """Let it end."""
+        """Stop it."""
         ...
 
 
 class Run:
-    """Performs cases one after the other, and outlives whatever breaks in one of them.
+    """Performs cases one after the other, and survives whatever fails in one of them.
 
     Args:
         start: Starts a performer.
@@ -51,7 +48,7 @@ class Run:
         self._performer: Performer | None = start()
         about = self._performer.about
         self.columns = {**columns, **about["columns"]}
-        self._limits = Limits(about["memory"], seconds, about["keops"], about.get("absent", ()))
+        self._limits = Limits(about["memory"], seconds, about["absent"])
         self.rows: list[Row] = []
 
     def __enter__(self) -> "Run":
@@ -65,54 +62,48 @@ class Run:
         """Yield a complete row for each case."""
         for number, case in enumerate(cases, start=1):
             say(f"[{number:{len(str(len(cases)))}}/{len(cases)}] {case} … ", end="")
-            found = self._find(case)
-            row = complete({**self.columns, **_columns(case), **found})
+            row = complete({**self.columns, **_columns(case), **self._perform(case)})
             self._add_floors(case, row)
             row["ratio_to_reference"] = _ratio(row, self.rows)
             self.rows.append(row)
             say(summary(row))
             yield row
 
-    def _find(self, case: Case) -> Row:
+    def _perform(self, case: Case) -> Row:
         if reason := reason_to_skip(case, self.rows, self._limits):
             return {"status": "skipped", "note": reason}
         try:
             if self._performer is None:
                 self._performer = self._start()
-            found, sound = self._performer.perform(case, self._patience)
+            results, sound = self._performer.perform(case, self._patience)
         except WorkerLostError as error:
-            found, sound = {"status": "failed", "note": str(error)}, False
+            results, sound = {"status": "failed", "note": str(error)}, False
         if not sound and self._performer is not None:
             self._performer.stop()
             self._performer = None
-        return found
+        return results
 
     def _add_floors(self, case: Case, row: Row) -> None:
-        if case.case == "ceilings":
+        if (works := floors.works_of(case)) is None:
             return
         rates = {r["engine"]: r["rate"] for r in self.rows if r["case"] == "ceilings" and r["rate"]}
-        if case.case in SORTING:
-            forward, work = sorting_work(case)
-        else:
-            sizes = sizes_of(case)
-            forward, work = floors.forward(sizes), floors.forward_backward(sizes)
-            row["pairs"] = sizes.pairs
-            if (near := row["near_pairs"]) is not None:
-                least = floors.floor(floors.forward_backward(sizes, near), rates)
-                row["near_floor_ms"] = None if least is None else least.ms
-        row.update(work._asdict())
-        if (least := floors.floor(work, rates)) is not None:
+        row.update(works[1]._asdict())
+        if (least := floors.floor(works[1], rates)) is not None:
             row["floor_ms"], row["floor_limit"] = least
-        if (least := floors.floor(forward, rates)) is not None:
+        if (least := floors.floor(works[0], rates)) is not None:
             row["floor_forward_ms"] = least.ms
+        near = row["near_pairs"]
+        if near is not None and (near_works := floors.works_of(case, near)) is not None:
+            least = floors.floor(near_works[1], rates)
+            row["near_floor_ms"] = None if least is None else least.ms
 
 
 def summary(row: Row) -> str:
-    """Say in a line what a row says."""
+    """Return one line about a row."""
     if row["rate"]:
         return f"{quantity(row['rate'])}{row['unit']}"
     if row["status"] != "ok":
-        # The note of a wrong engine says so itself.
+        # The note of a wrong engine begins with the word.
         return row["note"] if row["status"] == "wrong" else f"{row['status']}: {row['note']}"
     times = [row["ms_forward"], row["ms_forward_backward"]]
     parts = [" / ".join(f"{ms:.4g} ms" for ms in times if ms is not None)]
@@ -134,33 +125,48 @@ def quantity(number: float) -> str:
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Report progress, where it is in the way of nothing."""
+    """Report progress on standard error."""
     print(text, file=sys.stderr, end=end, flush=True)
 
 
-def start_worker(setting: Any) -> Callable[[], Performer]:
-    """Return what starts a worker with this setting."""
-    return lambda: Worker(setting)
+def short_table(rows: Sequence[Row]) -> str:
+    """Return the measured rows as a table for a terminal."""
+    lines = [("case", "n", "engine", "forward", "fwd+bwd ms", "MiB", "/ reference", "/ floor")]
+    for row in rows:
+        time = row["ms_forward_backward"]
+        if row["n"] is None or (time is None and row["ms_forward"] is None):
+            continue
+        name = f"{row['case']} {row['variant']}" if row["case"] in SHAPED else row["case"]
+        floor = time / row["floor_ms"] if time and row["floor_ms"] else None
+        numbers = (
+            _written(row["ms_forward"], ".3g"),
+            _written(time, ".4g"),
+            _written(row["extra_mib"], ",.1f"),
+            _written(row["ratio_to_reference"], ".2f"),
+            _written(floor, ",.1f"),
+        )
+        lines.append((name, f"{row['n']:,}", growth.label(row), *numbers))
+    columns = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    sides = ("<", ">", "<", *">" * 5)
+    cells = [zip(line, sides, columns, strict=True) for line in lines]
+    return "\n".join("  ".join(f"{c:{side}{w}}" for c, side, w in line).rstrip() for line in cells)
+
+
+def _written(number: float | None, form: str) -> str:
+    return "" if number is None else f"{number:{form}}"
 
 
 def _columns(case: Case) -> Row:
-    row: Row = {
-        "case": case.case,
-        "variant": case.variant,
-        "engine": case.engine,
-        "mode": case.mode,
-        "note": "",
-    }
-    if case.case != "ceilings":
-        row.update(n=case.n, batch=case.batch)
-    if case.case not in ("ceilings", *SORTING):
-        sizes = sizes_of(case)
-        row.update(contexts=sizes.contexts, k=sizes.k, m=sizes.m, r=sizes.r)
+    row: Row = {**dataclasses.asdict(case), "note": ""}
+    if case.case == "ceilings":
+        row.update(n=None, batch=None)
+    if (sizes := floors.sizes_of(case)) is not None:
+        row.update(contexts=sizes.contexts, k=sizes.k, m=sizes.m, r=sizes.r, pairs=sizes.pairs)
     return row
 
 
 def _ratio(row: Row, rows: Sequence[Row]) -> float | None:
-    """Divide the time by the reference's at the same size: in the same mode, or else eager."""
+    """Divide the time by that of the reference at this size, in the same mode, or else eager."""
     if row["ms_forward_backward"] is None:
         return None
     if row["engine"] == "reference":

@@ -1,48 +1,109 @@
-"""What this library set out to reach on one H200, and what its record says."""
+"""The times that this library set out to reach, and what a record has for them."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from sparsewire_lab.bench.cases import ALL_PAIRS, FLOOR_VARIANCES
+from sparsewire_lab.bench.cases import (
+    ALL_PAIRS,
+    FLOOR_VARIANCES,
+    NETWORKS,
+    OTT,
+    OURS,
+    TORCHSORT,
+)
+from sparsewire_lab.bench.record import Row
 
-Row = dict[str, Any]
-
-DEVICE = "H200"
+# Peers to be faster than: they compute a matrix, or iterate.
+SLOWER = ("softsort", "neuralsort", "odd-even", "bitonic", *NETWORKS, OTT)
 _NEVER = "cannot run"
 
 
 class Target(NamedTuple):
-    """A case, captured, with the most time and extra memory it may take."""
+    """A case with the most time it may take: milliseconds, or a multiple of the fastest peer's."""
 
     work: str
     case: str
     n: int
-    variant: str
-    ms: float
-    mib: float | None
-    before: str  # what the code published with the paper took, timed before this record began
+    most: float
+    variant: str | None = None  # None: any
+    mib: float | None = None  # the most extra memory
+    peers: tuple[str, ...] = ()
+    before: str = ""  # of the code published with the paper, timed before this record began
 
 
-TARGETS = (
-    Target("free layer, n = 64, training step", "step", 64, "", 0.15, None, "16.9 ms"),
-    Target("n = 1,024", "step", 1024, "", 0.5, 64.0, "3,902 ms, 82.5 GiB"),
-    Target("n = 16,384, all pairs", "step", 16384, ALL_PAIRS, 40.0, 2.0**10, _NEVER),
-    Target("n = 65,536, floor variances", "step", 65536, FLOOR_VARIANCES, 20.0, 2.0**12, _NEVER),
-    Target(
-        "n = 1,048,576, floor variances", "step", 2**20, FLOOR_VARIANCES, 500.0, 2.0**15, _NEVER
+class Result(NamedTuple):
+    """What a record has for a target."""
+
+    row: Row
+    fastest: Row | None  # of the peers
+    reached: bool | None  # None where there is nothing to compare with
+
+
+_PLACES = ("soft_rank", "soft_sort")
+ONE_THREAD = (
+    *(
+        Target(f"`{case}`, n = {n:,}", case, n, 1.0, peers=SLOWER)
+        for case in _PLACES
+        for n in (64, 256, 1024, 4096)
     ),
-    Target("glimpse 1×32×32, batch 128", "glimpse", 1024, "1×32×32", 0.3, 32.0, "31.4 ms, 1.2 GiB"),
-    Target("glimpse 8×12×12, batch 128", "glimpse", 1152, "8×12×12", 0.4, 32.0, "35.3 ms, 1.4 GiB"),
+    *(Target(f"`{case}`, n = 1,024", case, 1024, 3.0, peers=(TORCHSORT,)) for case in _PLACES),
+    Target("`sort_by`, n = 1,024", "sort_by", 1024, 1000.0),
 )
 
 
-def find(target: Target, rows: Sequence[Row]) -> Row | None:
-    """Return the row that a target is about: captured, or eager where launching is nothing."""
+def _steps() -> Iterator[Target]:
+    """Yield the training steps of a free layer: their size, variant, time and memory."""
+    for n, variant, most, mib, before in (
+        (64, "", 0.15, None, "16.9 ms"),
+        (1024, "", 0.5, 2.0**6, "3,902 ms, 82.5 GiB"),
+        (2**14, ALL_PAIRS, 40.0, 2.0**10, _NEVER),
+        (2**16, FLOOR_VARIANCES, 20.0, 2.0**12, _NEVER),
+        (2**20, FLOOR_VARIANCES, 500.0, 2.0**15, _NEVER),
+    ):
+        work = ", ".join(filter(None, (f"training step, n = {n:,}", variant)))
+        yield Target(work, "step", n, most, variant, mib, before=before)
+
+
+GPU = (
+    *_steps(),
+    Target("glimpse 1×32×32", "glimpse", 1024, 0.3, mib=32.0, before="31.4 ms, 1.2 GiB"),
+    Target("glimpse 8×12×12", "glimpse", 1152, 0.4, mib=32.0, before="35.3 ms, 1.4 GiB"),
+    Target("sort layer, payload 3×784, n = 16", "sort_by", 16, 0.3, before="122.8 ms"),
+    Target("sort layer, n = 64", "sort_by", 64, 1.0, before="904 ms"),
+    Target("sort layer, n = 1,024", "sort_by", 1024, 20.0),
+)
+
+
+def targets_for(device: str) -> tuple[Target, ...]:
+    """Return the targets that were set for a device, as a record names it."""
+    if "H200" in device:
+        return GPU
+    return ONE_THREAD if re.search(r", 1 of \d+ threads$", device) else ()
+
+
+def find(target: Target, rows: Sequence[Row]) -> Result | None:
+    """Return what the rows of a run have for a target, None where ours was not measured.
+
+    Ours counts as captured where it was captured.
+    """
     same = [
         row
         for row in rows
-        if (row["case"], row["n"], row["variant"]) == (target.case, target.n, target.variant)
-        and row["engine"] == "auto"
+        if (row["case"], row["n"]) == (target.case, target.n)
+        and target.variant in (None, row["variant"])
         and row["ms_forward_backward"]
     ]
-    return max(same, key=lambda row: row["mode"] == "captured", default=None)
+    ours = [row for row in same if row["engine"] == OURS]
+    if not ours:
+        return None
+    best = max(ours, key=lambda row: row["mode"] == "captured")
+    peers = [row for row in same if row["engine"] in target.peers]
+    fastest = min(peers, key=lambda row: row["ms_forward_backward"], default=None)
+    time = best["ms_forward_backward"]
+    if not target.peers:
+        fits = target.mib is None or best["extra_mib"] is None or best["extra_mib"] <= target.mib
+        return Result(best, None, time <= target.most and fits)
+    if fastest is None:
+        return Result(best, None, None)
+    return Result(best, fastest, time < target.most * fastest["ms_forward_backward"])

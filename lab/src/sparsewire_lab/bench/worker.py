@@ -1,6 +1,6 @@
-"""The process in which cases are performed: one JSON object a line comes in, one goes out.
+"""The process that performs cases: it reads and writes one JSON object a line.
 
-The run talks to it through `Worker`. If it dies, hangs or loses its GPU, another takes its place.
+The run talks to it through `Worker`. If it dies, hangs or loses its GPU, another one is started.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ import threading
 from typing import IO, Any
 
 from sparsewire_lab.bench.cases import Case
-from sparsewire_lab.bench.found import Row, Setting, explain
-from sparsewire_lab.bench.perform import perform
+from sparsewire_lab.bench.perform import Setting, explain, perform
+from sparsewire_lab.bench.record import Row
 
 _START_SECONDS = 180.0
 
@@ -27,7 +27,7 @@ class WorkerLostError(RuntimeError):
 
 
 class Worker:
-    """A process that performs cases; `about` is what it says of its device."""
+    """A process that performs cases; `about` describes its device."""
 
     def __init__(self, setting: Setting) -> None:
         environment = dict(os.environ, OMP_WAIT_POLICY="PASSIVE")
@@ -53,7 +53,7 @@ class Worker:
             raise
 
     def perform(self, case: Case, seconds: float) -> tuple[Row, bool]:
-        """Return what was found, and whether the process can go on after it."""
+        """Return the results, and whether the process can go on."""
         answer = self._ask(dataclasses.asdict(case), seconds)
         return answer["row"], answer["sound"]
 
@@ -62,7 +62,7 @@ class Worker:
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
-            # What was still to be sent to it cannot be.
+            # Closing flushes, which fails.
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
@@ -112,7 +112,7 @@ def _about(setting: Setting) -> dict[str, Any]:
     import torch
 
     from sparsewire_lab import provenance
-    from sparsewire_lab.bench import peers, sorting_peers
+    from sparsewire_lab.bench import peers
 
     if setting.threads is not None:
         torch.set_num_threads(setting.threads)
@@ -122,8 +122,7 @@ def _about(setting: Setting) -> dict[str, Any]:
         return {
             "columns": provenance.describe(device),
             "memory": provenance.memory_limit(device),
-            "keops": peers.has_keops(),
-            "absent": sorting_peers.absent(),
+            "absent": peers.absent(),
         }
     except Exception as error:
         return {"failed": explain(error)}
@@ -134,10 +133,10 @@ def _send(answers: IO[str], answer: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Serve the process that started this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides what an interrupt ends
+    """Answer the process that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when to stop
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever libraries print must not get between the answers
+    os.dup2(2, 1)  # libraries that print must not interfere with the answers
     serve(sys.stdin, answers)
 
 

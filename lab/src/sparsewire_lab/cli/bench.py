@@ -1,278 +1,175 @@
-"""`sparsewire bench`: arguments, where things go, and what is said at the end."""
+"""`sparsewire bench`: measure this machine, add to a record, and write its page."""
 
-import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
-from sparsewire_lab import provenance
-from sparsewire_lab.bench import growth, record
-from sparsewire_lab.bench.cases import GROUPS, OWN_ENGINES, plan
-from sparsewire_lab.bench.found import Setting
-from sparsewire_lab.bench.page import page
-from sparsewire_lab.bench.runner import Run, say, start_worker
-from sparsewire_lab.bench.worker import WorkerLostError
-from sparsewire_lab.cli.main import how_to_install
-from sparsewire_lab.errors import INTERRUPTED, Parser, complain
+from tyro.conf import Positional
 
-_DESCRIPTION = """\
-Measure this machine's ceilings (copy, exp, matrix products), every engine of `spread` beside plain
-PyTorch and KeOps, whole training steps of the free layer, glimpse layers, and soft sorts beside
-others. Every engine is checked against float64 before it is timed. What would need too much memory
-or time is skipped, and what breaks is recorded; neither ends the run. Rows are added to the record
-as they come.
-"""
-_EPILOGUE = """\
-examples:
-  sparsewire bench --quick                      within a minute on a CPU
-  sparsewire bench spread --sizes 64,256,1024
-  sparsewire bench sorting --device cpu --threads 1
-  sparsewire bench --json > rows.jsonl          rows and nothing else on standard output
-  sparsewire bench --merge other.csv            add another machine's record to this one
-  sparsewire bench --draw                       make page and figure again from the record
+from sparsewire_lab.errors import INTERRUPTED, UsageError, complain
 
-The status is 1 if one of this library's engines failed or was wrong, 130 after an interrupt.
-"""
+Part = Literal["ceilings", "spread", "step", "glimpse", "sorting", "canvases", "import"]
 
 
-class Places(NamedTuple):
-    """Where the record, its page and its figure are, and how the page calls the other two."""
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Measure time, memory and accuracy of every engine, of peers and of training steps.
 
-    record: Path
-    page: Path
-    figure: Path
-    record_name: str
-    figure_name: str
+    First this machine's ceilings are measured: copy, exp, matrix products. Every engine is checked
+    against float64 before it is timed. What would need too much memory or time is skipped, and what
+    fails is recorded; neither ends the run. Rows are added to the record as they come. Examples:
+
+    sparsewire bench --quick
+
+    sparsewire bench spread --sizes 64 256 1024
+
+    sparsewire bench --json > rows.jsonl
+
+    sparsewire bench --record results/bench.csv --page docs/benchmarks.md
+
+    The status is 1 if one of this library's engines failed or was wrong, 130 after an interrupt.
+    """
+
+    parts: Positional[tuple[Part, ...]] = ()
+    """What to measure; without any, everything. Ceilings come with all parts that have floors."""
+    quick: bool = False
+    """Few and small sizes: within a minute on a CPU."""
+    device: Literal["cpu", "cuda"] | None = None
+    """None takes a GPU where there is one."""
+    sizes: tuple[int, ...] = ()
+    """Sizes n of spread, step and sorting instead of the usual ones, from 2 to 4194304."""
+    threads: int | None = None
+    """Threads on the CPU; None takes torch's number."""
+    limit: float | None = None
+    """Skip what would take more seconds for one forward and backward pass; None takes 20 on a CPU,
+    4 on a GPU, 0.7 with --quick."""
+    out: Path = Path("out")
+    """Folder of the record."""
+    record: Path | None = None
+    """The record to add to, a .csv file; None takes bench.csv in the folder of --out."""
+    page: Path | None = None
+    """Write the page of the record to this .md file, and its figure to images/growth.png there."""
+    json: bool = False
+    """Print rows as JSON lines, and nothing else, on standard output."""
+    draw: bool = False
+    """Measure nothing; only write --page."""
+    merge: Path | None = None
+    """Measure nothing; add the rows of this other record, and write --page if given."""
+
+    def check(self) -> None:
+        """Raise a `UsageError` for arguments that cannot be used."""
+        for name in ("threads", "limit"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise UsageError(f"--{name} must be above 0; got {value}")
+        if wrong := [n for n in self.sizes if not 2 <= n <= 2**22]:
+            raise UsageError(f"--sizes must be between 2 and {2**22}; got {wrong[0]}")
+        for name, suffix in (("record", ".csv"), ("page", ".md")):
+            path = getattr(self, name)
+            if path is not None and path.suffix != suffix:
+                raise UsageError(f"--{name} must be a {suffix} file; got {path}")
+        if self.draw and self.page is None:
+            raise UsageError("--draw needs --page, the file to write")
 
 
-def main(words: Sequence[str]) -> int:
+def run(arguments: Arguments, words: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    parser = make_parser()
-    args = parser.parse_args(words)
-    _check(parser, args)
-    places = find_places(args.out)
+    del words
+    arguments.check()
+    from sparsewire_lab.bench import record
+
+    path = arguments.record or arguments.out / "bench.csv"
     try:
-        if args.merge is not None:
-            added = record.merge(places.record, args.merge)
-            print(f"{added} rows added to {places.record}")
-        if args.merge is not None or args.draw:
-            publish(places, sys.stdout)
+        if arguments.merge is not None:
+            print(f"{record.merge(path, arguments.merge)} rows added to {path}")
+        if arguments.draw or arguments.merge is not None:
+            publish(path, arguments.page, sys.stdout)
             return 0
-        if places.record.exists():
-            record.read(places.record)  # a file that cannot be added to is better found out now
+        if path.exists():
+            record.read(path)  # fail now, not after the first case
     except (OSError, ValueError) as error:
-        parser.error(str(error))
-    return _run(args, places)
+        raise UsageError(str(error)) from error
+    return _measure(arguments, path)
 
 
-def find_places(out: Path | None) -> Places:
-    """Return where things go: into the clone, or beside the file that was asked for."""
-    root = provenance.clone()
-    usual = None if root is None else root / "benchmarks" / "results.csv"
-    if out is None:
-        out = Path("sparsewire-bench.csv") if usual is None else usual
-    if root is not None and out.resolve() == usual:
-        docs = root / "docs"
-        figure = docs / "images" / "growth.png"
-        name = "images/growth.png"
-        return Places(out, docs / "benchmarks.md", figure, "benchmarks/results.csv", name)
-    figure = out.with_suffix(".png")
-    return Places(out, out.with_suffix(".md"), figure, out.name, figure.name)
+def publish(path: Path, page: Path | None, file: Any) -> None:
+    """Print where the record is; write its page and its figure, if a page is given."""
+    from sparsewire_lab import provenance
+    from sparsewire_lab.bench.figure import draw
+    from sparsewire_lab.bench.page import FIGURE, make_page
+    from sparsewire_lab.bench.record import read
+
+    rows, root = read(path), provenance.clone()
+    print(f"record: {path}", file=file)
+    if page is None:
+        return
+    inside = root is not None and path.resolve().is_relative_to(root)
+    name = path.resolve().relative_to(root).as_posix() if root and inside else path.name
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(make_page(rows, name), encoding="utf-8")
+    print(f"page: {page}", file=file)
+    if draw(rows, page.parent / FIGURE):
+        print(f"figure: {page.parent / FIGURE}", file=file)
 
 
-def publish(places: Places, file: Any) -> None:
-    """Write page and figure from the record; without Matplotlib, say how to get it."""
-    rows = record.read(places.record)
-    drawn = None
-    try:
-        from sparsewire_lab.bench.draw import draw
+def _measure(arguments: Arguments, path: Path) -> int:
+    import torch  # slow to import
 
-        drawn = places.figure if draw(rows, places.figure) else None
-    except ImportError as error:
-        say(f"no figure: {error}. For figures: {how_to_install('experiments')}")
-    places.page.parent.mkdir(parents=True, exist_ok=True)
-    text = page(rows, places.record_name, places.figure_name)
-    places.page.write_text(text, encoding="utf-8")
-    for name, path in (("record", places.record), ("page", places.page), ("figure", drawn)):
-        if path is not None:
-            print(f"{name}: {path}", file=file)
+    from sparsewire_lab import provenance
+    from sparsewire_lab.bench.cases import GROUPS, OWN_ENGINES, plan
+    from sparsewire_lab.bench.perform import Setting
+    from sparsewire_lab.bench.record import append
+    from sparsewire_lab.bench.runner import Run, say, short_table
+    from sparsewire_lab.bench.worker import WorkerLostError
 
-
-def _run(args: argparse.Namespace, places: Places) -> int:
-    quick, on_gpu = args.quick, args.device == "cuda"
+    quick, on_gpu = arguments.quick, torch.cuda.is_available()
+    if arguments.device == "cuda" and not on_gpu:
+        raise UsageError("--device cuda needs a CUDA device and a torch built for it")
+    on_gpu = on_gpu and arguments.device != "cpu"
+    device = "cuda" if on_gpu else "cpu"
     setting = Setting(
-        device=args.device,
-        threads=args.threads,
+        device=device,
+        threads=arguments.threads,
         budget=0.1 if quick else 0.3 if on_gpu else 0.6,
         table_pairs=2**21 if quick else 2**25,
         checked_pairs=2**21 if quick else 2**33 if on_gpu else 2**25,
     )
-    seconds = args.limit or (0.7 if quick else 4.0 if on_gpu else 20.0)
-    cases = plan(args.device, quick, args.only, args.sizes)
+    seconds = arguments.limit or (0.7 if quick else 4.0 if on_gpu else 20.0)
+    cases = plan(device, quick, arguments.parts or GROUPS, arguments.sizes)
     columns = {
         "date": provenance.now(),
         "commit": provenance.commit(provenance.clone() or Path(__file__).parent),
-        "plan": "quick" if quick else "sizes" if args.sizes else "full",
+        "plan": "quick" if quick else "sizes" if arguments.sizes else "full",
     }
     rows: list[dict[str, Any]] = []
     interrupted = False
-    # Long enough to compile in, short beside the run: only what hangs is stopped.
+    # Long enough to compile in: only what hangs is stopped.
     patience = 60.0 if quick else max(180.0, 10 * seconds)
     try:
-        with Run(start_worker(setting), columns, seconds, patience) as run:
-            say(f"{run.columns['device']}: {len(cases)} cases")
-            for row in run.perform(cases):
-                record.append(places.record, [row])
+        with Run(start_worker(setting), columns, seconds, patience) as running:
+            say(f"{running.columns['device']}: {len(cases)} cases")
+            for row in running.perform(cases):
+                append(path, [row])
                 rows.append(row)
-                if args.json:
+                if arguments.json:
                     print(json.dumps(row), flush=True)
     except KeyboardInterrupt:
         interrupted = True
-        say(f"\ninterrupted: {len(rows)} of {len(cases)} rows are kept")
+        say(f"\ninterrupted: {len(rows)} of {len(cases)} rows are recorded")
     except WorkerLostError as error:
-        return complain("sparsewire bench", f"{args.device} could not be used: {error}")
-    out = sys.stderr if args.json else sys.stdout
+        return complain("sparsewire bench", f"{device} could not be used: {error}")
+    file = sys.stderr if arguments.json else sys.stdout
     if rows:
-        print("\n" + short_table(rows), file=out)
-        publish(places, out)
+        print("\n" + short_table(rows), file=file)
+        publish(path, arguments.page, file)
     bad = [r for r in rows if r["status"] in ("failed", "wrong") and r["engine"] in OWN_ENGINES]
     return INTERRUPTED if interrupted else int(bool(bad))
 
 
-def short_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the measured rows as a table to read in a terminal."""
-    head = ("case", "n", "engine", "forward", "fwd+bwd ms", "MiB", "/ reference", "/ floor")
-    lines: list[tuple[str, ...]] = [head]
-    for row in rows:
-        if (time := row["ms_forward_backward"]) is None:
-            continue
-        forward, extra, ratio = row["ms_forward"], row["extra_mib"], row["ratio_to_reference"]
-        floor = row["floor_ms"]
-        name = f"{row['case']} {row['variant']}" if row["case"] in growth.SHAPED else row["case"]
-        lines.append(
-            (
-                name,
-                f"{row['n']:,}",
-                growth.label(row),
-                "" if forward is None else f"{forward:.3g}",
-                f"{time:.4g}",
-                "" if extra is None else f"{extra:,.1f}",
-                "" if ratio is None else f"{ratio:.2f}",
-                "" if floor is None else f"{time / floor:,.1f}",
-            )
-        )
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    left = (0, 2)
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+def start_worker(setting: Any) -> Callable[[], Any]:
+    """Return a function that starts a worker with this setting."""
+    from sparsewire_lab.bench.worker import Worker
 
-
-def make_parser() -> Parser:
-    """Return the parser of the command's arguments."""
-    parser = Parser(
-        values={"parts": GROUPS},
-        prog="sparsewire bench",
-        description=_DESCRIPTION,
-        epilog=_EPILOGUE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add(
-        "parts",
-        nargs="*",
-        type=_group,
-        metavar="PART",
-        help=f"some of {', '.join(GROUPS)} (default: all); ceilings are measured always, "
-        "floors need them",
-    )
-    add("--quick", action="store_true", help="few and small sizes: within a minute on a CPU")
-    add("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-    add(
-        "--only",
-        type=_groups,
-        default=(),
-        metavar="PART,PART,…",
-        help="the same as one word",
-    )
-    add(
-        "--sizes",
-        type=_sizes,
-        default=(),
-        metavar="N,N,…",
-        help="sizes n of spread, step and sorting instead of the usual ones",
-    )
-    add("--threads", type=int, help="threads on the CPU (default: what torch takes)")
-    add(
-        "--limit",
-        type=float,
-        metavar="SECONDS",
-        help="skip what would take longer for one forward and backward pass "
-        "(default: 20 on a CPU, 4 on a GPU, 0.7 with --quick)",
-    )
-    add(
-        "--out",
-        type=Path,
-        metavar="CSV",
-        help="the record to add to (default: benchmarks/results.csv of the clone, elsewhere "
-        "sparsewire-bench.csv); page and figure of another record lie beside it",
-    )
-    add("--json", action="store_true", help="rows as JSON lines on standard output")
-    add("--draw", action="store_true", help="measure nothing; make page and figure again")
-    add(
-        "--merge",
-        type=Path,
-        metavar="CSV",
-        help="measure nothing; add the rows of another record, then as --draw",
-    )
-    return parser
-
-
-def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    import torch
-
-    chosen = {*args.parts, *args.only}
-    args.only = tuple(name for name in GROUPS if name in chosen or not chosen)
-    available = torch.cuda.is_available()
-    if args.device is None:
-        args.device = "cuda" if available else "cpu"
-    elif args.device == "cuda" and not available and not args.draw:
-        parser.error("--device cuda needs a CUDA device and a torch built for it; none was found")
-    if args.threads is not None and args.threads < 1:
-        parser.error(f"--threads must be at least 1; got {args.threads}")
-    if args.limit is not None and not args.limit > 0:
-        parser.error(f"--limit must be a number of seconds above 0; got {args.limit}")
-    if args.out is not None and args.out.suffix != ".csv":
-        parser.error(f"--out must name a .csv file; got {args.out}")
-
-
-def _groups(text: str) -> tuple[str, ...]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in GROUPS]
-    if unknown or not names:
-        raise argparse.ArgumentTypeError(f"must be some of {','.join(GROUPS)}; got {text!r}")
-    return tuple(names)
-
-
-def _group(text: str) -> str:
-    if text not in GROUPS:
-        raise argparse.ArgumentTypeError(f"must be one of {','.join(GROUPS)}; got {text!r}")
-    return text
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    try:
-        sizes = tuple(sorted({int(part) for part in text.split(",")}))
-    except ValueError:
-        sizes = ()
-    if not sizes or not 2 <= sizes[0] <= sizes[-1] <= 2**22:
-        raise argparse.ArgumentTypeError(
-            f"must be whole numbers between 2 and {2**22}, with commas between; got {text!r}"
-        )
-    return sizes
+    return lambda: Worker(setting)

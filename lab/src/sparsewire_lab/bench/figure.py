@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from sparsewire_lab.bench import growth
 from sparsewire_lab.bench.cases import ALL_PAIRS, FLOOR_VARIANCES, OURS
-
-Row = dict[str, Any]
+from sparsewire_lab.bench.record import Row
 
 COLUMNS = {"ms_forward_backward": "time (ms)", "extra_mib": "extra memory at the peak (MiB)"}
 TITLES = {"spread": "spread, forward and backward", "step": "training step, batch 64"}
@@ -25,30 +23,26 @@ _MARKERS = {"": "o", ALL_PAIRS: "s", FLOOR_VARIANCES: "^"}
 
 
 def draw(rows: Sequence[Row], path: Path) -> bool:
-    """Draw a record; return False, and draw nothing, if it has nothing that grows.
-
-    Raises:
-        ImportError: Matplotlib is not installed.
-    """
+    """Draw a record; return False, and draw nothing, if no engine has two sizes."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
     panels = [
-        (device, case, found[case])
-        for device, found in growth.newest(rows).items()
+        (device, case, cases[case])
+        for device, cases in growth.newest(rows).items()
         for case in TITLES
-        if case in found and growth.series(found[case], "ms_forward_backward")
+        if case in cases and growth.series(cases[case], "ms_forward_backward")
     ]
     if not panels:
         return False
     figure, axes = plt.subplots(
         len(panels), 2, figsize=(15, 4.4 * len(panels)), layout="constrained", squeeze=False
     )
-    for (device, case, found), pair in zip(panels, axes, strict=True):
+    for (device, case, measured), pair in zip(panels, axes, strict=True):
         for (column, unit), axis in zip(COLUMNS.items(), pair, strict=True):
-            for line in growth.series(found, column):
+            for line in growth.series(measured, column):
                 grows = "" if line.exponent is None else f"  ∝ n^{line.exponent:.2f}"
                 axis.plot(
                     *zip(*line.points, strict=True),
@@ -60,7 +54,7 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
                     label=line.label + grows,
                 )
             if column == "ms_forward_backward":
-                floors = sorted({(r["n"], r["floor_ms"]) for r in found if r["floor_ms"]})
+                floors = sorted({(r["n"], r["floor_ms"]) for r in measured if r["floor_ms"]})
                 if floors:
                     xs, ys = zip(*floors, strict=True)
                     axis.plot(xs, ys, color="0.5", linestyle=":", label="floor, all pairs")

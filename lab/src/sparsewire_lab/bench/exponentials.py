@@ -1,4 +1,4 @@
-"""A Triton kernel that does nothing but exponentials, to find how many a GPU can do."""
+"""A Triton kernel that computes only exponentials, to measure how many a GPU computes a second."""
 
 import importlib
 import importlib.util
@@ -15,14 +15,14 @@ tl: Any = importlib.import_module("triton.language") if _INSTALLED else None
 
 
 def available() -> bool:
-    """Whether there is a Triton to compile the kernel."""
+    """Whether Triton is installed."""
     return _INSTALLED
 
 
 def run(x: torch.Tensor) -> int:
     """Replace each number x by 2^−x, `ROUNDS` times; return how many exponentials that took.
 
-    The numbers come close to where 2^−x = x, stay there, and no round of it can be left out.
+    The numbers converge to the solution of 2^−x = x, and no round can be optimised away.
 
     Args:
         x: A multiple of `BLOCK` float32 numbers, on a GPU.
@@ -37,7 +37,7 @@ def run(x: torch.Tensor) -> int:
 if _INSTALLED:
 
     @triton.jit
-    @no_type_check  # the tests would wrap it, and Triton could not read it any more
+    @no_type_check  # jaxtyping would wrap it under pytest, and Triton could not read its source
     def _exponentials(x, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
         place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         number = tl.load(x + place)

@@ -1,4 +1,4 @@
-"""Soft sorts of OTT, which are JAX's: compiled with their gradient, on the CPU."""
+"""Soft sorts of OTT, compiled by JAX with their gradient, on the CPU."""
 
 import functools
 import importlib
@@ -9,22 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsewire_lab.bench.sorting_problems import SortingProblem
+from sparsewire_lab.bench.problems import Problem
 
 _FUNCTIONS = {"soft_sort": "sort", "soft_rank": "ranks"}
-# By default a gradient is that of a linear system, which often cannot be solved in float32.
+# The default gradient solves a linear system, which often fails in float32.
 STEPS = 100
 NOTE = f"{STEPS} steps, unrolled"
 
 
 def ott_calls(
-    case: str, problem: SortingProblem
+    case: str, problem: Problem
 ) -> tuple[Callable[[], Tensor], Callable[[], list[Tensor]]]:
-    """Return what computes a forward pass, and what computes a forward and a backward pass.
+    """Return a call of the forward pass, and one of the forward and the backward pass.
 
     Args:
         case: `"soft_sort"` or `"soft_rank"`.
-        problem: Its keys and its gradient are used.
+        problem: Gives the keys, and the gradient of the output.
     """
     _use_as_many_threads(torch.get_num_threads())
     jax: Any = importlib.import_module("jax")
@@ -37,7 +37,8 @@ def ott_calls(
         max_iterations=STEPS,
         initializer=start,
     )
-    keys, weight = (jax.numpy.asarray(t.detach().numpy()) for t in (problem.keys, problem.weight))
+    tensors = problem.inputs["keys"], problem.weight
+    keys, weight = (jax.numpy.asarray(t.detach().numpy()) for t in tensors)
 
     @jax.jit
     def alone(x: Any) -> Any:
@@ -45,25 +46,22 @@ def ott_calls(
 
     @jax.jit
     def with_gradient(x: Any, slope: Any) -> Any:
-        found, pull = jax.vjp(function, x)
-        return found, *pull(slope)
+        result, pull = jax.vjp(function, x)
+        return result, *pull(slope)
 
     def forward() -> Tensor:
-        return _as_tensor(jax.block_until_ready(alone(keys)))
+        return torch.from_dlpack(jax.block_until_ready(alone(keys)))
 
     def both() -> list[Tensor]:
-        return [_as_tensor(each) for each in jax.block_until_ready(with_gradient(keys, weight))]
+        results = jax.block_until_ready(with_gradient(keys, weight))
+        return [torch.from_dlpack(each) for each in results]
 
     return forward, both
 
 
 def _use_as_many_threads(count: int) -> None:
-    """Tell XLA how many threads torch has; it listens only before it is loaded."""
+    """Give XLA as many threads as torch; it reads these variables only when it is loaded."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("PJRT_NPROC", str(count))
     if count == 1:
         os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-
-
-def _as_tensor(found: Any) -> Tensor:
-    return torch.from_dlpack(found)
