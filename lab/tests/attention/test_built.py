@@ -70,12 +70,12 @@ def test_a_transformer_is_built_as_told(frame, numbers):
     assert net_of(model).head[-1].out_features == numbers
 
 
-@pytest.mark.parametrize(("source", "squash"), [("finder", False), ("convnet", True)])
-def test_reinforce_is_built_as_told(source, squash):
+@pytest.mark.parametrize(("source", "bounded"), [("finder", False), ("convnet", True)])
+def test_reinforce_is_built_as_told(source, bounded):
     """A finder tells places in the image, without a sigmoid."""
     model = build("reinforce", source=source, glimpses=3, deviation=0.25).model
     assert isinstance(model, ReinforceGlimpse)
-    assert (model.glimpses, model.deviation, model.squash) == (3, 0.25, squash)
+    assert (model.glimpses, model.deviation, model.bounded) == (3, 0.25, bounded)
     with torch.no_grad():
         told = net_of(model)(torch.rand(2, 1, 30, 30))
     assert told.shape == (2, 6)

@@ -50,7 +50,7 @@ def test_what_is_judged_was_never_trained_on(split, splits, glyphs):
 def test_mnist_is_read_from_its_folder(monkeypatch):
     asked = []
 
-    def load(split: Any, folder: Path | None) -> Digits:
+    def load(split: Any, folder: Path | None, **_: Any) -> Digits:
         asked.append((split, folder))
         return load_glyphs(split)
 
@@ -86,14 +86,14 @@ def test_every_step_has_canvases_of_its_own():
 def scenes(monkeypatch: pytest.MonkeyPatch) -> list[Scene]:
     """What is drawn to train on, as it comes."""
     drawn: list[Scene] = []
-    draw = attention_trial.draw_batch
+    draw = attention_trial.sample_canvases
 
     def noted(*args: Any, **options: Any) -> tuple[Scene, Tensor]:
         scene, labels = draw(*args, **options)
         drawn.append(scene)
         return scene, labels
 
-    monkeypatch.setattr(attention_trial, "draw_batch", noted)
+    monkeypatch.setattr(attention_trial, "sample_canvases", noted)
     return drawn
 
 
@@ -112,28 +112,26 @@ def test_digits_spread_from_what_frames_cover_over_the_canvas(scenes):
         # Of 128 numbers the largest is near the end; places are rounded to pixels.
         assert share - 0.15 < away(scenes[-1]) <= share + 0.5 / 16
         trial.after_step()
-    assert trial.spreading is not None
-    assert trial.spreading.step == 10
+    assert trial.clocks["placement"].step == 10
 
 
 @pytest.mark.parametrize("model", ["convnet", "reinforce"])
 def test_digits_spread_also_for_models_without_frames(model, scenes):
     """From what frames would cover, so that all models see the same."""
     trial = build(model, canvas=400, reduce=20, steps=5, spread=None)
-    assert trial.spreading is not None
-    assert trial.spreading.share.item() == 0.25
+    assert trial.share == 0.25
     trial.loss(trial.model, 2, everything)
     room = (400 - 28) / 2
     assert (scenes[0].corners - room).abs().max() <= 0.25 * room + 0.5
     trial.after_step()
     trial.after_step()
-    assert trial.spreading.share.item() == 1.0
+    assert trial.share == 1.0
 
 
 @of_every_model
 def test_without_spreading_digits_lie_anywhere_from_the_first_step_on(model, scenes):
     trial = build(model)
-    assert trial.spreading is None
+    assert trial.share is None
     trial.loss(trial.model, 64, everything)
     assert away(scenes[0]) > 0.9
 
@@ -142,7 +140,8 @@ def test_both_clocks_go_on_with_the_steps():
     trial = build(spread=0.5, steps=10)
     for _ in range(3):
         step(trial)
-    assert trial.settling is not None
-    assert trial.spreading is not None
-    assert (trial.settling.step, trial.spreading.step) == (3, 3)
-    assert trial.extras == {"settling": trial.settling, "spreading": trial.spreading}
+    assert {name: clock.step for name, clock in trial.clocks.items()} == {
+        "annealing": 3,
+        "placement": 3,
+    }
+    assert trial.extras == trial.clocks

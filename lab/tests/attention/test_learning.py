@@ -99,12 +99,12 @@ def test_reinforce_gets_the_gradient_of_its_score(source, squash):
     got = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
 
     torch.manual_seed(5)
-    scene, labels = attention_trial.draw_batch(trial.digits, 32, trial.canvas)
+    scene, labels = attention_trial.sample_canvases(trial.digits, 32, trial.canvas)
     told = model.source(scene.images).view(32, 2, 2)
     means = told.sigmoid() if squash else told + 0.5
     centres = (means + 0.1 * torch.randn(32, 2, 2)).detach()
     torch.manual_seed(5)
-    attention_trial.draw_batch(trial.digits, 32, trial.canvas)
+    attention_trial.sample_canvases(trial.digits, 32, trial.canvas)
     scores, _ = model(scene.images)
     plain = cross_entropy(scores, labels)
     torch.testing.assert_close(loss, plain)
@@ -129,7 +129,7 @@ def test_reinforce_gets_the_gradient_of_its_score(source, squash):
 def test_the_price_of_a_glimpse_has_a_gradient_but_is_no_part_of_the_loss(model, source):
     """The gradient is that of the cross-entropy and the price; reported is the cross-entropy."""
     free, paying = (build(model, source=source, zoom=zoom) for zoom in (0.0, 3.0))
-    assert free.zooming is None
+    assert free.penalty is None
     assert looks_of(free.model).on_points is None
     losses, found = [], []
     for trial in (free, paying):
@@ -143,7 +143,7 @@ def test_the_price_of_a_glimpse_has_a_gradient_but_is_no_part_of_the_loss(model,
     seen: list[Tensor] = []
     looks_of(paying.model).on_points = seen.append
     torch.manual_seed(5)
-    scene, labels = attention_trial.draw_batch(paying.digits, 32, paying.canvas)
+    scene, labels = attention_trial.sample_canvases(paying.digits, 32, paying.canvas)
     scores = paying.model(scene.images)
     understood = (scores.detach().softmax(1)[torch.arange(32), labels] - 0.1).clamp(min=0)
     assert 0 < (understood > 0).sum() < 32
@@ -162,7 +162,7 @@ def test_the_price_of_a_glimpse_has_a_gradient_but_is_no_part_of_the_loss(model,
 def test_models_without_points_to_choose_pay_nothing(model):
     trial = build(model)
     assert trial.args.zoom == 1.0
-    assert trial.zooming is None
+    assert trial.penalty is None
 
 
 def test_looking_for_judgement_leaves_the_price_alone():

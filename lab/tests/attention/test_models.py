@@ -315,18 +315,18 @@ def crop(image: Tensor, centre: Tensor, size: int) -> tuple[Tensor, tuple[int, i
 
 @pytest.mark.parametrize("size", [1, 4, 5, 13])
 @pytest.mark.parametrize(("glimpses", "channels"), [(1, 1), (3, 2)])
-@pytest.mark.parametrize("squash", [True, False])
-def test_glimpses_are_slices_of_the_image(glimpses, channels, size, squash):
-    """Around squashed numbers, or around places told from the middle, some of them outside."""
+@pytest.mark.parametrize("bounded", [True, False])
+def test_glimpses_are_slices_of_the_image(glimpses, channels, size, bounded):
+    """Around bounded numbers, or around places counted from the middle, some of them outside."""
     x = torch.rand(6, channels, 13, 17)
-    spread = 3.0 if squash else 0.4
+    spread = 3.0 if bounded else 0.4
     numbers = spread * torch.randn(6, 2 * glimpses, generator=seeded(1))
     image = (channels, 13, 17)
-    model = ReinforceGlimpse(image, size, glimpses, squash=squash, source=Given(numbers)).eval()
+    model = ReinforceGlimpse(image, size, glimpses, bounded=bounded, source=Given(numbers)).eval()
     read, points = model.read(x), model.points(x)
     assert read.shape == (6, glimpses, channels, size, size)
     assert points.shape == (6, glimpses, size, size, 2)
-    centres = (numbers.sigmoid() if squash else numbers + 0.5).view(6, glimpses, 2)
+    centres = (numbers.sigmoid() if bounded else numbers + 0.5).view(6, glimpses, 2)
     corners = set()
     for b in range(6):
         for g in range(glimpses):
@@ -356,15 +356,15 @@ def test_glimpses_stay_inside_however_far_a_draw_goes():
 
 
 @pytest.mark.parametrize("deviation", [0.05, 0.3])
-@pytest.mark.parametrize("squash", [True, False])
-def test_log_probabilities_are_those_of_the_normal_law(deviation, squash):
+@pytest.mark.parametrize("bounded", [True, False])
+def test_log_probabilities_are_those_of_the_normal_law(deviation, bounded):
     numbers = torch.randn(5, 6)
     source = Given(numbers)
-    model = ReinforceGlimpse((1, 9, 9), 2, 3, deviation=deviation, squash=squash, source=source)
+    model = ReinforceGlimpse((1, 9, 9), 2, 3, deviation=deviation, bounded=bounded, source=source)
     torch.manual_seed(2)
     _, log_probability = model(torch.rand(5, 1, 9, 9, generator=seeded(0)))
     torch.manual_seed(2)
-    means = (source.numbers.sigmoid() if squash else source.numbers + 0.5).view(5, 3, 2)
+    means = (source.numbers.sigmoid() if bounded else source.numbers + 0.5).view(5, 3, 2)
     centres = (means + deviation * torch.randn(5, 3, 2)).detach()
     want = Normal(means, deviation).log_prob(centres).sum((1, 2))
     torch.testing.assert_close(log_probability, want)
@@ -405,7 +405,7 @@ def test_the_mean_of_the_estimates_is_the_gradient_of_the_expectation():
 def test_a_finder_points_glimpses_of_reinforce():
     """First at the middle; log-probabilities tell it where to go."""
     find = Finder(1, 2, cover=None)
-    model = ReinforceGlimpse((1, 32, 32), 4, 2, squash=False, source=find)
+    model = ReinforceGlimpse((1, 32, 32), 4, 2, bounded=False, source=find)
     x = torch.rand(3, 1, 32, 32)
     middle = torch.arange(14.0, 18.0)
     want = torch.stack(torch.meshgrid(middle, middle, indexing="ij"), dim=-1)

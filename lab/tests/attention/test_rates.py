@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from lab.tests.attention.trials import LOOKING, MODELS, checked, small
 
-from sparsewire_lab.attention.build import make_model
-from sparsewire_lab.attention.rates import parameter_groups
+from sparsewire_lab.attention.trial import make_model, parameter_groups
 from sparsewire_lab.train.schedules import rise_and_fall
 
 RATE, SOURCE, FRAMES = 0.5, 0.25, 0.125

@@ -20,7 +20,7 @@ from lab.tests.train.toy import (
 )
 
 from sparsewire_lab.attention.experiment import Attention, Model
-from sparsewire_lab.attention.looks import read_looks
+from sparsewire_lab.attention.frames import read_frames
 from sparsewire_lab.attention.trial import AttentionTrial
 from sparsewire_lab.cli.main import main
 
@@ -79,10 +79,10 @@ def test_a_run_of_every_model_leaves_its_record(model, tmp_path):
 )
 def test_figures_can_read_where_a_run_looked(model, glimpses, tmp_path):
     record = run(model, tmp_path)
-    looks = read_looks(tmp_path / record["wiring"])
+    looks = read_frames(tmp_path / record["wiring"])
     assert looks.step.tolist() == [0, 2, 3]
     assert looks.corners.shape == (3, 8, glimpses, 4, 2)
-    assert looks.watched == 8
+    assert looks.tracked == 8
     m = len(looks.images)
     assert looks.images.shape == (m, 60, 60)
     assert looks.points.shape == (m, glimpses, 6, 6, 2)
@@ -193,7 +193,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(model, tmp_path):
     stop(experiment, tmp_path / "parts", 3)
     got = resumed(experiment, tmp_path / "parts")
     assert_identical(without_times(got), without_times(want))
-    assert want["extras"].keys() == {"spreading", *(["settling"] if model == "glimpse" else [])}
+    assert want["extras"].keys() == {"placement", *(["annealing"] if model == "glimpse" else [])}
     assert all(state == {"step": 6} for state in want["extras"].values())
 
 
@@ -205,9 +205,8 @@ def test_what_has_settled_stays_so_after_a_stop(tmp_path):
     training.resume()
     trial = training.trial
     assert isinstance(trial, AttentionTrial)
-    assert trial.settling is not None
     layer: Any = trial.model.look.layer  # pyright: ignore[reportAttributeAccessIssue]
-    assert trial.settling.step == 3
+    assert trial.clocks["annealing"].step == 3
     assert layer.variance_factor.item() == pytest.approx(0.5**3)
     assert layer.hardness.item() == 1.0
 
@@ -222,9 +221,9 @@ def test_how_far_digits_have_spread_is_known_after_a_stop(model, tmp_path):
     training.resume()
     trial = training.trial
     assert isinstance(trial, AttentionTrial)
-    assert trial.spreading is not None
-    assert trial.spreading.step == 3
-    assert trial.spreading.share.item() == pytest.approx(0.5 + 0.5 * 0.5 / 0.8)
+    assert trial.share is not None
+    assert trial.clocks["placement"].step == 3
+    assert trial.share.item() == pytest.approx(0.5 + 0.5 * 0.5 / 0.8)
 
 
 @pytest.mark.usefixtures("glyphs")

@@ -16,8 +16,8 @@ from sparsewire_lab.data import (
     Digits,
     Scene,
     clutter,
-    draw_batch,
     fixed_set,
+    sample_canvases,
 )
 
 
@@ -98,23 +98,23 @@ def test_pieces_come_from_everywhere_and_go_everywhere_equally_often() -> None:
 # Spread around the middle.
 
 
-def spread_scene(
-    spread: Tensor | float | None, canvas: Canvas = CANVAS_60, seed: int = 3, count: int = 200
+def central_scene(
+    central: Tensor | float | None, canvas: Canvas = CANVAS_60, seed: int = 3, count: int = 200
 ) -> Scene:
     """Canvases of black digits: what is not black are pieces."""
     digits = some_digits()
     digits.images[0] = 0
     which = torch.zeros(count, dtype=torch.int64)
-    return clutter(digits, which, canvas, torch.Generator().manual_seed(seed), spread)
+    return clutter(digits, which, canvas, torch.Generator().manual_seed(seed), central)
 
 
 def test_a_whole_spread_is_as_good_as_none() -> None:
     for size in (28, 60, 61):
         canvas = Canvas(size, 2, 8)
         torch.manual_seed(0)
-        all_over = spread_scene(None, canvas)
+        all_over = central_scene(None, canvas)
         torch.manual_seed(0)
-        whole = spread_scene(1.0, canvas)
+        whole = central_scene(1.0, canvas)
         assert whole.corners.dtype == torch.int64
         assert torch.equal(whole.corners, all_over.corners)
         assert torch.equal(whole.images, all_over.images)
@@ -122,27 +122,27 @@ def test_a_whole_spread_is_as_good_as_none() -> None:
 
 @pytest.mark.parametrize(("size", "corner"), [(28, {0}), (60, {16}), (61, {16, 17}), (400, {186})])
 def test_no_spread_puts_every_digit_in_the_middle(size: int, corner: set[int]) -> None:
-    corners = spread_scene(0.0, Canvas(size, 0, 8), count=20).corners
+    corners = central_scene(0.0, Canvas(size, 0, 8), count=20).corners
     assert len(corners.unique()) == 1
     assert int(corners[0, 0]) in corner
 
 
-@pytest.mark.parametrize("spread", [0.1, 0.5, 0.75])
+@pytest.mark.parametrize("central", [0.1, 0.5, 0.75])
 @pytest.mark.parametrize("size", [60, 75])
-def test_a_spread_brings_corners_nearer_to_the_middle(spread: float, size: int) -> None:
+def test_a_spread_brings_corners_nearer_to_the_middle(central: float, size: int) -> None:
     """Each by that share, to the nearest pixel."""
     canvas, middle = Canvas(size, 0, 8), (size - 28) / 2
-    everywhere = spread_scene(None, canvas).corners
-    nearer = spread_scene(spread, canvas).corners
-    assert ((nearer - middle).abs() <= spread * middle + 0.5).all()
-    assert (nearer - middle - spread * (everywhere - middle)).abs().max() <= 0.5 + 1e-4
-    assert nearer.min() < middle - 0.8 * spread * middle
-    assert nearer.max() > middle + 0.8 * spread * middle
+    everywhere = central_scene(None, canvas).corners
+    nearer = central_scene(central, canvas).corners
+    assert ((nearer - middle).abs() <= central * middle + 0.5).all()
+    assert (nearer - middle - central * (everywhere - middle)).abs().max() <= 0.5 + 1e-4
+    assert nearer.min() < middle - 0.8 * central * middle
+    assert nearer.max() > middle + 0.8 * central * middle
 
 
 def test_the_digit_is_where_the_corner_of_a_spread_is() -> None:
     digits = some_digits()
-    scene = clutter(digits, torch.arange(7), Canvas(90, 0, 8), spread=0.4)
+    scene = clutter(digits, torch.arange(7), Canvas(90, 0, 8), central=0.4)
     for image, (row, column), digit in zip(
         scene.images, scene.corners.tolist(), digits.images, strict=True
     ):
@@ -150,22 +150,22 @@ def test_the_digit_is_where_the_corner_of_a_spread_is() -> None:
         assert image.count_nonzero() == digit.count_nonzero()
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("central", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_spread_may_be_a_tensor(spread: float, dtype: torch.dtype) -> None:
+def test_a_spread_may_be_a_tensor(central: float, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    given = spread_scene(spread)
+    given = central_scene(central)
     torch.manual_seed(0)
-    tensor = spread_scene(torch.tensor(spread, dtype=dtype))
+    tensor = central_scene(torch.tensor(central, dtype=dtype))
     assert torch.equal(tensor.corners, given.corners)
     assert torch.equal(tensor.images, given.images)
 
 
 def test_pieces_lie_where_they_do_whatever_the_spread() -> None:
     images = []
-    for spread in (None, 0.0, 0.5, 1.0):
+    for central in (None, 0.0, 0.5, 1.0):
         torch.manual_seed(0)
-        images.append(spread_scene(spread).images)
+        images.append(central_scene(central).images)
     assert images[0].any()
     assert all(torch.equal(image, images[0]) for image in images)
 
@@ -173,8 +173,8 @@ def test_pieces_lie_where_they_do_whatever_the_spread() -> None:
 def test_a_batch_is_drawn_with_the_spread_that_it_is_given() -> None:
     digits = some_digits()
 
-    def draw(spread: Tensor | float | None) -> tuple[Scene, Tensor]:
-        return draw_batch(digits, 30, CANVAS_60, torch.Generator().manual_seed(4), spread)
+    def draw(central: Tensor | float | None) -> tuple[Scene, Tensor]:
+        return sample_canvases(digits, 30, CANVAS_60, torch.Generator().manual_seed(4), central)
 
     (everywhere, labels), (middle, same) = draw(None), draw(0.0)
     assert torch.equal(labels, same)
@@ -188,7 +188,7 @@ def test_a_batch_is_drawn_with_the_spread_that_it_is_given() -> None:
 def test_a_spread_asks_for_no_value() -> None:
     with FakeTensorMode():
         digits = Digits(torch.zeros(9, 28, 28, dtype=torch.uint8), torch.zeros(9).long())
-        scene, _ = draw_batch(digits, 4, CANVAS_100, spread=torch.rand(()))
+        scene, _ = sample_canvases(digits, 4, CANVAS_100, central=torch.rand(()))
     assert scene.images.shape == (4, 1, 100, 100)
     assert scene.corners.dtype == torch.int64
 
@@ -199,7 +199,7 @@ def test_a_spread_asks_for_no_value() -> None:
 def test_memory_does_not_grow_with_pieces_times_canvas() -> None:
     digits = some_digits()
     with Watch() as watch:
-        draw_batch(digits, 3, CANVAS_400)
+        sample_canvases(digits, 3, CANVAS_400)
     assert watch.largest == 3 * 400**2
 
 
@@ -207,7 +207,7 @@ def test_operations_are_as_many_for_any_batch() -> None:
     digits, operations = some_digits(), []
     for batch in (1, 50):
         with Watch() as watch:
-            draw_batch(digits, batch, CANVAS_60)
+            sample_canvases(digits, batch, CANVAS_60)
         operations.append(watch.operations)
     assert operations[0] == operations[1]
     assert len(operations[0]) < 70
@@ -217,7 +217,7 @@ def test_no_value_is_asked_for() -> None:
     # Tensors without values: whatever would have to wait for one fails.
     with FakeTensorMode():
         digits = Digits(torch.zeros(9, 28, 28, dtype=torch.uint8), torch.zeros(9).long())
-        scene, labels = draw_batch(digits, 4, CANVAS_100)
+        scene, labels = sample_canvases(digits, 4, CANVAS_100)
     assert scene.images.shape == (4, 1, 100, 100)
     assert scene.corners.shape == (4, 2)
     assert labels.shape == (4,)
@@ -225,7 +225,7 @@ def test_no_value_is_asked_for() -> None:
 
 def test_labels_of_a_batch_are_those_of_its_digits() -> None:
     digits = some_digits(50)
-    scene, labels = draw_batch(digits, 30, Canvas(28, 0, 8))
+    scene, labels = sample_canvases(digits, 30, Canvas(28, 0, 8))
     for image, label in zip(scene.images[:, 0], labels, strict=True):
         (index,) = (digits.images.float().div(255) == image).all(-1).all(-1).nonzero()
         assert digits.labels[index] == label
@@ -235,7 +235,7 @@ def test_the_same_seed_gives_the_same_batch_and_another_does_not() -> None:
     digits = some_digits()
 
     def draw(seed: int) -> Tensor:
-        return draw_batch(digits, 3, CANVAS_60, torch.Generator().manual_seed(seed))[0].images
+        return sample_canvases(digits, 3, CANVAS_60, torch.Generator().manual_seed(seed))[0].images
 
     before = torch.get_rng_state()
     assert torch.equal(draw(1), draw(1))
@@ -269,13 +269,13 @@ def test_the_presets_are_those_of_the_experiments() -> None:
 def test_bad_arguments_are_named() -> None:
     digits = some_digits()
     with pytest.raises(ValueError, match="batch must be at least 1; got 0"):
-        draw_batch(digits, 0)
+        sample_canvases(digits, 0)
     with pytest.raises(ValueError, match="count must be at least 1; got 0"):
         fixed_set(digits, CANVAS_60, 0, 0)
     for images in (digits.images.float(), digits.images[:, 1:], digits.images[:0]):
         with pytest.raises(ValueError, match=r"digits\.images must be uint8 of shape"):
-            draw_batch(digits._replace(images=images), 1)
+            sample_canvases(digits._replace(images=images), 1)
     with pytest.raises(ValueError, match=r"digits\.labels must be of shape \(7,\)"):
-        draw_batch(digits._replace(labels=digits.labels[1:]), 1)
+        sample_canvases(digits._replace(labels=digits.labels[1:]), 1)
     with pytest.raises(IndexError):
         clutter(digits, torch.tensor([7]))

@@ -1,6 +1,5 @@
 """The digits of scikit-learn as if they were MNIST."""
 
-
 import pytest
 import torch
 

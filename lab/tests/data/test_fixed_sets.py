@@ -10,8 +10,8 @@ from sparsewire_lab.data import (
     CANVAS_400,
     Canvas,
     clutter,
-    draw_batch,
     fixed_set,
+    sample_canvases,
 )
 
 
@@ -58,11 +58,11 @@ def test_a_captured_batch_is_new_at_each_replay() -> None:
     digits = some_digits(50).to("cuda")
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        draw_batch(digits, 16)
+        sample_canvases(digits, 16)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        scene, labels = draw_batch(digits, 16)
+        scene, labels = sample_canvases(digits, 16)
     seen = []
     for _ in range(3):
         graph.replay()
@@ -81,7 +81,7 @@ def test_canvases_on_a_gpu_are_made_without_waiting_and_repeatable() -> None:
     digits = some_digits(50).to("cuda")
     torch.cuda.set_sync_debug_mode("error")
     try:
-        draw_batch(digits, 16, CANVAS_400)
+        sample_canvases(digits, 16, CANVAS_400)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     first, second = (fixed_set(digits, CANVAS_100, 200, seed=1) for _ in range(2))

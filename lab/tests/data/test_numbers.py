@@ -1,4 +1,4 @@
-"""Numbers to be sorted: spelled by pictures of their digits, drawn uniformly, from one shelf."""
+"""Numbers to be sorted: spelled by pictures of their digits, drawn uniformly, from one groups."""
 
 import re
 from typing import Any
@@ -12,7 +12,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sparsewire_lab.data import Digits, load_digits
-from sparsewire_lab.data.numbers import LONGEST, Numbers, Shelf, draw_numbers, pictures, shelve
+from sparsewire_lab.data.numbers import (
+    LONGEST,
+    DigitGroups,
+    Numbers,
+    group_by_label,
+    pictures,
+    sample_numbers,
+)
 
 COUNTS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])
 """How many pictures there are of each digit."""
@@ -26,31 +33,31 @@ def some_digits(first: int = 0) -> Digits:
     return Digits(places[:, None, None].repeat(1, 28, 28), labels)
 
 
-def labels_of(digits: Digits, shelf: Shelf, which: Tensor) -> Tensor:
-    """The labels of the pictures on a shelf, found again by what is on them."""
-    return digits.labels[shelf.images[which][..., 0, 0].long()]
+def labels_of(digits: Digits, groups: DigitGroups, which: Tensor) -> Tensor:
+    """The labels of the pictures on a groups, found again by what is on them."""
+    return digits.labels[groups.images[which][..., 0, 0].long()]
 
 
-# Shelves.
+# Groups.
 
 
 def test_a_shelf_has_every_picture_once_in_the_order_of_labels() -> None:
     digits = some_digits()
-    shelf = shelve(digits)
-    places = shelf.images[:, 0, 0].long()
+    groups = group_by_label(digits)
+    places = groups.images[:, 0, 0].long()
     assert places.sort().values.tolist() == list(range(39))
-    assert torch.equal(shelf.images, digits.images[places])
+    assert torch.equal(groups.images, digits.images[places])
     assert torch.equal(digits.labels[places], digits.labels.sort().values)
-    assert torch.equal(shelf.counts, COUNTS)
-    assert shelf.starts.tolist() == [0, 3, 4, 8, 9, 14, 23, 25, 31, 36]
+    assert torch.equal(groups.counts, COUNTS)
+    assert groups.starts.tolist() == [0, 3, 4, 8, 9, 14, 23, 25, 31, 36]
 
 
 def test_pictures_of_one_digit_stay_in_their_order() -> None:
     digits = some_digits()
-    shelf = shelve(digits)
-    for digit, (start, count) in enumerate(zip(shelf.starts, shelf.counts, strict=True)):
+    groups = group_by_label(digits)
+    for digit, (start, count) in enumerate(zip(groups.starts, groups.counts, strict=True)):
         own = digits.images[digits.labels == digit]
-        assert torch.equal(shelf.images[start : start + count], own)
+        assert torch.equal(groups.images[start : start + count], own)
 
 
 @pytest.mark.parametrize("missing", [0, 4, 9])
@@ -61,14 +68,14 @@ def test_a_digit_without_a_picture_is_refused(missing: int) -> None:
     counts[missing] = 0
     message = "digits must have a picture of each, 0 to 9, and no others; got "
     with pytest.raises(ValueError, match=f"^{re.escape(message + str(counts.tolist()))}$"):
-        shelve(Digits(digits.images[kept], digits.labels[kept]))
+        group_by_label(Digits(digits.images[kept], digits.labels[kept]))
 
 
 def test_a_label_that_is_no_digit_is_refused() -> None:
     labels = torch.arange(11)
     images = torch.zeros(11, 28, 28, dtype=torch.uint8)
     with pytest.raises(ValueError, match=r"^digits must have a picture of each, 0 to 9, and no"):
-        shelve(Digits(images, labels))
+        group_by_label(Digits(images, labels))
 
 
 # What is drawn.
@@ -77,33 +84,33 @@ def test_a_label_that_is_no_digit_is_refused() -> None:
 @pytest.mark.parametrize("places", range(1, LONGEST + 1))
 def test_pictures_spell_the_number_with_zeros_before_small_ones(places: int) -> None:
     digits = some_digits()
-    shelf = shelve(digits)
-    which, values = draw_numbers(shelf, 40, 5, places, seeded(1))
+    groups = group_by_label(digits)
+    which, values = sample_numbers(groups, 40, 5, places, seeded(1))
     assert which.shape == (40, 5, places)
     assert values.shape == (40, 5)
     assert which.dtype == values.dtype == torch.int64
-    spelled = labels_of(digits, shelf, which).flatten(0, 1).tolist()
+    spelled = labels_of(digits, groups, which).flatten(0, 1).tolist()
     for number, value in zip(spelled, values.flatten().tolist(), strict=True):
         assert "".join(map(str, number)) == f"{value:0{places}d}"
-    first = labels_of(digits, shelf, which)[..., 0]
+    first = labels_of(digits, groups, which)[..., 0]
     assert (first == 0).any()
     assert (first == 9).any()
 
 
 def test_numbers_have_three_digits_if_nothing_is_said() -> None:
-    assert draw_numbers(shelve(some_digits()), 2, 4).which.shape == (2, 4, 3)
+    assert sample_numbers(group_by_label(some_digits()), 2, 4).which.shape == (2, 4, 3)
 
 
 @pytest.mark.parametrize("places", [1, 2])
 def test_values_are_uniform(places: int) -> None:
-    values = draw_numbers(shelve(some_digits()), 1000, 20, places, seeded(2)).values
+    values = sample_numbers(group_by_label(some_digits()), 1000, 20, places, seeded(2)).values
     counts = values.flatten().bincount(minlength=10**places)
     assert len(counts) == 10**places
     assert scipy.stats.chisquare(counts.numpy()).pvalue > 0.001
 
 
 def test_long_numbers_reach_every_leading_digit_alike() -> None:
-    values = draw_numbers(shelve(some_digits()), 1000, 20, 6, seeded(3)).values
+    values = sample_numbers(group_by_label(some_digits()), 1000, 20, 6, seeded(3)).values
     assert values.max() < 10**6
     for power in range(6):
         counts = (values // 10**power % 10).flatten().bincount(minlength=10)
@@ -112,7 +119,7 @@ def test_long_numbers_reach_every_leading_digit_alike() -> None:
 
 def test_pictures_of_each_digit_are_uniform() -> None:
     """However many there are of it: each has its share of a tenth."""
-    which = draw_numbers(shelve(some_digits()), 1000, 10, 3, seeded(4)).which
+    which = sample_numbers(group_by_label(some_digits()), 1000, 10, 3, seeded(4)).which
     counts = which.flatten().bincount(minlength=39)
     assert len(counts) == 39
     expected = which.numel() / 10 / COUNTS.repeat_interleave(COUNTS)
@@ -122,26 +129,26 @@ def test_pictures_of_each_digit_are_uniform() -> None:
 def test_pictures_do_not_follow_from_values_nor_from_each_other() -> None:
     """Of a digit with two pictures, both come at each place, and in all four pairs."""
     labels = torch.cat([torch.arange(10), torch.arange(10)])
-    shelf = shelve(Digits(torch.zeros(20, 28, 28, dtype=torch.uint8), labels))
-    which = draw_numbers(shelf, 500, 10, 2, seeded(5)).which % 2
+    groups = group_by_label(Digits(torch.zeros(20, 28, 28, dtype=torch.uint8), labels))
+    which = sample_numbers(groups, 500, 10, 2, seeded(5)).which % 2
     counts = (2 * which[..., 0] + which[..., 1]).flatten().bincount(minlength=4)
     assert scipy.stats.chisquare(counts.numpy()).pvalue > 0.001
 
 
 def test_a_draw_at_the_very_end_of_a_digit_is_still_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random numbers below 1 may be 1 after a product; the next digit must not come then."""
-    shelf = shelve(some_digits())
+    groups = group_by_label(some_digits())
     monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.ones(shape))
-    which, values = draw_numbers(shelf, 50, 4, 1)
-    last = shelf.starts + shelf.counts - 1
+    which, values = sample_numbers(groups, 50, 4, 1)
+    last = groups.starts + groups.counts - 1
     assert torch.equal(which[..., 0], last[values])
 
 
 def test_the_same_generator_gives_the_same_numbers_and_leaves_torch_s_own() -> None:
-    shelf = shelve(some_digits())
+    groups = group_by_label(some_digits())
 
     def draw(seed: int) -> Numbers:
-        return draw_numbers(shelf, 3, 4, 2, seeded(seed))
+        return sample_numbers(groups, 3, 4, 2, seeded(seed))
 
     before = torch.get_rng_state()
     first, again, other = draw(1), draw(1), draw(2)
@@ -150,7 +157,7 @@ def test_the_same_generator_gives_the_same_numbers_and_leaves_torch_s_own() -> N
     assert torch.equal(first.values, again.values)
     assert not torch.equal(first.values, other.values)
     torch.manual_seed(1)
-    assert torch.equal(draw_numbers(shelf, 3, 4, 2).which, first.which)
+    assert torch.equal(sample_numbers(groups, 3, 4, 2).which, first.which)
 
 
 # Pictures.
@@ -160,27 +167,27 @@ def test_the_same_generator_gives_the_same_numbers_and_leaves_torch_s_own() -> N
 def test_pictures_are_those_of_the_shelf_from_0_to_1(shape: tuple[int, ...]) -> None:
     images = torch.randint(256, (12, 28, 28), dtype=torch.uint8)
     images[0, 0, :2] = torch.tensor([0, 255])
-    shelf = shelve(Digits(images, torch.arange(12) % 10))
+    groups = group_by_label(Digits(images, torch.arange(12) % 10))
     which = torch.randint(12, shape, generator=seeded(0))
-    found = pictures(shelf, which)
+    found = pictures(groups, which)
     assert found.dtype == torch.float32
     assert found.shape == (*shape, 28, 28)
-    assert torch.equal(found, shelf.images[which].float() / 255)
-    first = pictures(shelf, torch.tensor([0]))
+    assert torch.equal(found, groups.images[which].float() / 255)
+    first = pictures(groups, torch.tensor([0]))
     assert (first.min(), first.max()) == (0, 1)
 
 
-def test_shelves_never_mix() -> None:
-    """Every picture that is drawn from a shelf was given to it."""
+def test_groups_never_mix() -> None:
+    """Every picture that is drawn from a groups was given to it."""
     for first in (0, 100):
-        shelf = shelve(some_digits(first))
-        found = pictures(shelf, draw_numbers(shelf, 50, 4, generator=seeded(0)).which) * 255
+        groups = group_by_label(some_digits(first))
+        found = pictures(groups, sample_numbers(groups, 50, 4, generator=seeded(0)).which) * 255
         assert found.round().unique().long().tolist() == list(range(first, first + 39))
 
 
-def test_no_digit_of_the_test_is_on_a_shelf_of_training() -> None:
+def test_no_digit_of_the_test_is_trained_on() -> None:
     mine, held_out, validation = (
-        {image.numpy().tobytes() for image in shelve(load_digits(split)).images}
+        {image.numpy().tobytes() for image in group_by_label(load_digits(split)).images}
         for split in ("train", "test", "validation")
     )
     assert not mine & held_out
@@ -193,20 +200,20 @@ def test_no_digit_of_the_test_is_on_a_shelf_of_training() -> None:
 
 def test_no_value_is_asked_for() -> None:
     # Tensors without values: whatever would have to wait for one fails.
-    shelf = shelve(some_digits())
+    groups = group_by_label(some_digits())
     with FakeTensorMode(allow_non_fake_inputs=True):
-        which, values = draw_numbers(shelf, 4, 5, 2)
-        found = pictures(shelf, which)
+        which, values = sample_numbers(groups, 4, 5, 2)
+        found = pictures(groups, which)
     assert which.shape == (4, 5, 2)
     assert values.shape == (4, 5)
     assert found.shape == (4, 5, 2, 28, 28)
 
 
 def test_operations_are_as_many_for_any_batch() -> None:
-    shelf, operations = shelve(some_digits()), []
+    groups, operations = group_by_label(some_digits()), []
     for batch, n, places in ((1, 1, 1), (50, 8, 6)):
         with Watch() as watch:
-            pictures(shelf, draw_numbers(shelf, batch, n, places).which)
+            pictures(groups, sample_numbers(groups, batch, n, places).which)
         operations.append(watch.operations)
     assert operations[0] == operations[1]
     assert len(operations[0]) < 40
@@ -227,4 +234,4 @@ def test_operations_are_as_many_for_any_batch() -> None:
 def test_numbers_that_cannot_be_are_refused(options: dict[str, int], message: str) -> None:
     given: dict[str, Any] = {"batch": 2, "n": 3, "places": 3} | options
     with pytest.raises(ValueError, match=f"^{message}$"):
-        draw_numbers(shelve(some_digits()), **given)
+        sample_numbers(group_by_label(some_digits()), **given)

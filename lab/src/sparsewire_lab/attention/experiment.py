@@ -2,22 +2,20 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 
-from sparsewire.checks import check_count, check_range
-from sparsewire.nn.frames import Frame, Squash
+from sparsewire.checks import check_range
+from sparsewire.nn.frames import Bound, Frame
 from sparsewire_lab.attention.models import Head
 from sparsewire_lab.attention.trial import AttentionTrial
-from sparsewire_lab.cli.experiment import run_command
 from sparsewire_lab.data import CANVASES, Digits, load_digits, load_mnist
 from sparsewire_lab.data.idx import Split
-from sparsewire_lab.data.mnist import mnist_to_fetch
-from sparsewire_lab.train.options import Experiment
+from sparsewire_lab.data.mnist import OPTIONS, mnist_to_fetch
+from sparsewire_lab.train.options import Experiment, check_size
 
 Model = Literal["glimpse", "convnet", "transformer", "reinforce"]
 Preset = Literal["ours", "paper"]
@@ -111,7 +109,7 @@ class Attention(Experiment):
     one glimpse, and 64 for more."""
     frame: Frame = "box"
     """What the network tells of a glimpse: a box, an affine frame or a quadrangle."""
-    squash: Squash | None = None
+    squash: Bound | None = None
     """Where the sigmoid is applied: to the corners, which keeps the grid even, to the points, or
     not at all, for the finder."""
     cover: float | None = None
@@ -163,11 +161,11 @@ class Attention(Experiment):
     def check(self) -> None:
         """Refuse what cannot be, or would have no effect."""
         super().check()
-        check_count("glimpses", self.glimpses, least=1)
+        check_size("glimpses", self.glimpses)
         samples = "local_samples", "global_samples"
         for name in ("size", "canvas", "reduce", "width", "region", *samples):
             if (count := getattr(self, name)) is not None:
-                check_count(name, count, least=0 if name in samples else 1)
+                check_size(name, count, least=0 if name in samples else 1)
         if self.cover is not None:
             check_range("cover", self.cover, 1e-3, 1 - 1e-3)
         check_range("deviation", self.deviation, 1e-6, 1.0)
@@ -275,7 +273,9 @@ class Attention(Experiment):
 
     def digits(self, split: Split) -> Digits:
         """Return the digits of a split."""
-        return load_digits(split) if self.data == "digits" else load_mnist(split, self.mnist)
+        if self.data == "digits":
+            return load_digits(split)
+        return load_mnist(split, self.mnist, advice=OPTIONS)
 
     def fetches(self) -> str | None:
         """Say that MNIST would be fetched, if it would be."""
@@ -284,8 +284,3 @@ class Attention(Experiment):
     def build(self, seed: int, device: torch.device) -> AttentionTrial:
         """Make model, digits and optimiser."""
         return AttentionTrial(self, seed, device)
-
-
-def main(words: Sequence[str]) -> int:
-    """Run `sparsewire attention`."""
-    return run_command(Attention, words)

@@ -158,8 +158,8 @@ class ReinforceGlimpse(nn.Module):
         deviation: Standard deviation of a drawn centre, in shares of the image's sides.
         classes: Number of classes.
         hidden: Width of the layer between.
-        squash: Whether a sigmoid brings the source's numbers into the image; without, they are
-            places, told from the middle, as `Finder` returns them.
+        bounded: Whether a sigmoid maps the source's numbers into the image; if not, they are
+            distances from the middle, as `Finder` returns them.
         source: Module that returns 2 numbers for each glimpse; the paper's `ConvNet` if not given.
         head: As in `GlimpseClassifier`.
         dropout: As in `GlimpseClassifier`.
@@ -179,7 +179,7 @@ class ReinforceGlimpse(nn.Module):
         glimpses: int = 1,
         *,
         deviation: float = 0.1,
-        squash: bool = True,
+        bounded: bool = True,
         classes: int = 10,
         hidden: int = 128,
         source: nn.Module | None = None,
@@ -194,7 +194,7 @@ class ReinforceGlimpse(nn.Module):
             raise ValueError(f"size must be at most {min(sides)}, the image's side; got {size}")
         self.glimpses = check_count("glimpses", glimpses, least=1)
         self.deviation = check_range("deviation", deviation, 1e-6, 1.0)
-        self.squash = squash
+        self.bounded = bounded
         self.source = _default_source(image, 2 * glimpses) if source is None else source
         read = glimpses, channels, size, size
         self.head = make_head(read, classes, hidden, head, dropout, width)
@@ -226,8 +226,8 @@ class ReinforceGlimpse(nn.Module):
         return self._places(x, self._means(x)).to(x.dtype)
 
     def _means(self, x: Tensor) -> Tensor:
-        told = self.source(x).float().unflatten(-1, (self.glimpses, 2))
-        return told.sigmoid() if self.squash else told + 0.5
+        numbers = self.source(x).float().unflatten(-1, (self.glimpses, 2))
+        return numbers.sigmoid() if self.bounded else numbers + 0.5
 
     def _places(self, x: Tensor, centres: Tensor) -> Tensor:
         """Pixels of windows around the centres, moved so that they are inside."""

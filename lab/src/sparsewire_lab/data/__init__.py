@@ -8,8 +8,8 @@ from sparsewire_lab.data.canvases import (
     Canvas,
     Scene,
     clutter,
-    draw_batch,
     fixed_set,
+    sample_canvases,
 )
 from sparsewire_lab.data.digits import load_digits
 from sparsewire_lab.data.idx import Digits
@@ -24,8 +24,8 @@ __all__ = [
     "Digits",
     "Scene",
     "clutter",
-    "draw_batch",
     "fixed_set",
     "load_digits",
     "load_mnist",
+    "sample_canvases",
 ]

@@ -1,8 +1,8 @@
-"""Cluttered canvases: a digit among pieces of others, at a place that changes every time.
+"""Cluttered canvases: a digit at a random place among pieces of other digits.
 
-Canvases are made where the digits are, by a fixed number of operations on whole batches. Nothing
-waits for the device, so that a training step with fresh canvases can be captured in a CUDA graph.
-Pixels are added up as integers: their sum is the same in any order, on any device.
+Canvases are made on the device of the digits, by a fixed number of operations on whole batches
+without synchronisation, so that a training step that samples canvases can be captured in a CUDA
+graph. Pixels are summed as integers: the sum is the same in any order, on any device.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class Canvas:
 
     Args:
         size: Height and width in pixels, at least 28.
-        distractors: How many pieces of digits lie around.
+        distractors: Number of pieces of digits on a canvas.
         patch: Height and width of a piece, 1 to 28.
     """
 
@@ -64,57 +64,56 @@ def clutter(
     which: Int[Tensor, "b"],
     canvas: Canvas = CANVAS_100,
     generator: torch.Generator | None = None,
-    spread: Tensor | float | None = None,
+    central: Tensor | float | None = None,
 ) -> Scene:
-    """Put digits on canvases of their own, among pieces of other digits.
+    """Place each digit on a canvas of its own, among pieces of other digits.
 
-    Pieces are windows of digits drawn with replacement, at places drawn uniformly; they are added
-    up and cut off at 1. The digit comes last, at a place drawn uniformly, and is added and cut off
-    as well. Temporary memory grows with b · (size² + distractors · patch²).
+    Pieces are windows of digits sampled with replacement, at places sampled uniformly; they are
+    summed and clamped to 1. The digit is added last, at a place sampled uniformly, and the sum is
+    clamped again. Temporary memory grows with b · (size² + distractors · patch²).
 
     Args:
-        digits: What to put there, and what to take pieces of.
-        which: Indices of the digits to put there, one for each canvas. They are checked by the
-            device, not by the host.
+        digits: The digits to place, and to take pieces of.
+        which: Index of the digit of each canvas. It is checked on the device, not on the host.
         canvas: How canvases are made.
-        generator: Where random numbers come from, torch's own for the device if not given.
-        spread: Share of the canvas around its middle in which the digit may lie, 0 to 1, for
-            easier ones; everywhere if not given. As a tensor it may change between replays.
+        generator: Source of randomness; torch's own for the device if not given.
+        central: Share of the canvas, around its middle, in which the digit is placed, 0 to 1;
+            the whole canvas if not given. A tensor may change between replays of a graph.
 
     Examples:
         >>> digits = Digits(torch.full((3, 28, 28), 255, dtype=torch.uint8), torch.arange(3))
         >>> clutter(digits, torch.tensor([2, 0]), CANVAS_60).images.shape
         torch.Size([2, 1, 60, 60])
     """
-    pixels, corners = _paint(digits, which, canvas, generator, spread)
+    pixels, corners = _paint(digits, which, canvas, generator, central)
     return Scene(pixels.float().div_(255), corners)
 
 
-def draw_batch(
+def sample_canvases(
     digits: Digits,
     batch: int,
     canvas: Canvas = CANVAS_100,
     generator: torch.Generator | None = None,
-    spread: Tensor | float | None = None,
+    central: Tensor | float | None = None,
 ) -> tuple[Scene, Tensor]:
-    """Return canvases of digits drawn uniformly, and their labels; arguments as in `clutter`."""
+    """Return canvases of digits sampled uniformly, and their labels; arguments as in `clutter`."""
     if batch < 1:
         raise ValueError(f"batch must be at least 1; got {batch}")
     _check(digits)
     device = digits.images.device
     which = torch.randint(len(digits.images), (batch,), device=device, generator=generator)
-    return clutter(digits, which, canvas, generator, spread), digits.labels.index_select(0, which)
+    return clutter(digits, which, canvas, generator, central), digits.labels.index_select(0, which)
 
 
 def fixed_set(digits: Digits, canvas: Canvas, count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return canvases to measure on: always the same ones for a seed, on a kind of device.
+    """Return canvases for evaluation: the same ones for the same seed and kind of device.
 
     Args:
-        digits: What to put there. Each comes once, in order, if `count` is their number; else
-            they come in shuffled passes, none twice before all came once.
+        digits: The digits to place. Each is used once, in order, if `count` is their number; if
+            not, they are shuffled, and all are used equally often, up to one.
         canvas: How canvases are made.
-        count: How many.
-        seed: For a generator of their own; torch's is left alone.
+        count: Number of canvases.
+        seed: Of a generator of their own; torch's own is not used.
 
     Returns:
         Images, (count, 1, size, size) uint8, a quarter of the memory: `images.float() / 255` are
@@ -147,27 +146,27 @@ def _paint(
     which: Tensor,
     canvas: Canvas,
     generator: torch.Generator | None,
-    spread: Tensor | float | None = None,
+    central: Tensor | float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return canvases in integers, (b, 1, size, size) from 0 to 255, and the digits' corners."""
     _check(digits)
     size, patch, batch = canvas.size, canvas.patch, len(which)
     device, images = digits.images.device, digits.images
 
-    def draw(most: int, *shape: int) -> Tensor:
+    def sample(most: int, *shape: int) -> Tensor:
         return torch.randint(most, shape, device=device, generator=generator)
 
-    # Always in this order, so that a seed means the same canvases in every version.
+    # In this order, so that a seed gives the same canvases in every version.
     pieces = (batch, canvas.distractors)
-    others = draw(len(images), *pieces)
-    sources = draw(SIDE - patch + 1, *pieces, 2)
-    targets = draw(size - patch + 1, *pieces, 2)
-    corners = draw(size - SIDE + 1, batch, 2)
-    if spread is not None:
-        if not isinstance(spread, Tensor):
-            check_range("spread", spread, 0.0, 1.0)
+    others = sample(len(images), *pieces)
+    sources = sample(SIDE - patch + 1, *pieces, 2)
+    targets = sample(size - patch + 1, *pieces, 2)
+    corners = sample(size - SIDE + 1, batch, 2)
+    if central is not None:
+        if not isinstance(central, Tensor):
+            check_range("central", central, 0.0, 1.0)
         middle = (size - SIDE) / 2
-        corners = (middle + (corners - middle) * spread).round().long()
+        corners = (middle + (corners - middle) * central).round().long()
 
     flat = torch.zeros(batch * size * size, dtype=torch.int32, device=device)
     own = torch.arange(batch, device=device)
@@ -182,7 +181,7 @@ def _paint(
 
 
 def _windows(picture: Tensor, corners: Tensor, side: int, size: int) -> Tensor:
-    """Return where the pixels of windows are in pictures of size × size that lie one by one.
+    """Return flat indices of the pixels of windows in a batch of size × size pictures.
 
     Args:
         picture: (…) which picture a window is in.
@@ -191,7 +190,7 @@ def _windows(picture: Tensor, corners: Tensor, side: int, size: int) -> Tensor:
         size: Height and width of a picture.
 
     Returns:
-        One axis, window by window and row by row.
+        One axis, ordered by window and row.
     """
     steps = torch.arange(side, device=picture.device)
     inside = (steps[:, None] * size + steps).reshape(-1)
@@ -200,7 +199,7 @@ def _windows(picture: Tensor, corners: Tensor, side: int, size: int) -> Tensor:
 
 
 def _check(digits: Digits) -> None:
-    """Refuse digits of another shape; their values are not looked at, which would mean to wait."""
+    """Check shapes and dtypes; a look at values would synchronise with the device."""
     images, labels = digits
     if images.dtype != torch.uint8 or images.shape[1:] != (SIDE, SIDE) or not len(images):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Small pictures of a run as it goes, for TensorBoard: plain arrays, drawn in milliseconds."""
+"""Small pictures of a run in progress for TensorBoard: plain arrays, drawn in milliseconds."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ Picture = NDArray[Any]  # (height, width, 3) uint8
 
 _SIDE = 256  # pixels of a square picture
 _WHITE, _GREY, _LIGHT, _MIDDLE = (255,) * 3, (221,) * 3, (198, 219, 239), (158, 188, 218)
-# Two colours that everybody can tell apart: as it should be, and not.
+# Right and wrong, in two colours that colour-blind readers can distinguish.
 _BLUE, _RED = (0, 90, 181), (213, 94, 0)
 _MOST_CIRCLES = 256
 _MOST_ROWS = 32
@@ -25,12 +25,12 @@ def draw_tuples(
     values: Tensor,
     size: int,
     ones: tuple[Tensor, Tensor],
-    drawn: Tensor | None = None,
+    sampled: Tensor | None = None,
 ) -> Picture:
-    """Draw tuples of a square matrix over the places where they should be.
+    """Draw tuples of a square matrix over the indices where they should be.
 
-    Grey cells are the ones of the planted matrix, light blue ones were drawn; a dot is a mean, blue
-    if its value is positive and red if not, and the ring around it is one standard deviation wide.
+    Grey cells are the ones of the planted matrix, light blue ones were sampled; a dot is a mean,
+    blue if its value is positive and red if not, in a ring of one standard deviation.
 
     Args:
         means: Continuous index tuples, (k, 2).
@@ -38,29 +38,29 @@ def draw_tuples(
         values: Their values, (k,).
         size: Side of the matrix.
         ones: Rows and columns of the ones of the planted matrix.
-        drawn: Integer index tuples, (m, 2).
+        sampled: Integer index tuples, (m, 2).
     """
     cell = max(1, _SIDE // size)
     side = cell * size if size <= _SIDE else _SIDE
     zoom, picture = side / size, _blank(side, side)
-    centres, spreads = (t.detach().cpu().double().numpy() for t in (means, variances))
-    if drawn is not None:
-        _dots(picture, drawn.cpu().numpy() * zoom, cell, _LIGHT)
+    centres, deviations = (t.detach().cpu().double().numpy() for t in (means, variances.sqrt()))
+    if sampled is not None:
+        _dots(picture, sampled.cpu().numpy() * zoom, cell, _LIGHT)
     places = np.stack([t.cpu().numpy() for t in ones], axis=-1)
     _dots(picture, places * zoom, cell, _GREY)
     at = (centres + 0.5) * zoom
     if len(at) <= _MOST_CIRCLES:
         turn = np.linspace(0, 2 * np.pi, 65)  # the four ends among them
         ring = np.stack([np.sin(turn), np.cos(turn)], axis=-1)
-        _dots(picture, at[:, None] + ring * np.sqrt(spreads)[:, None] * zoom, 1, _MIDDLE)
+        _dots(picture, at[:, None] + ring * deviations[:, None] * zoom, 1, _MIDDLE)
     dot, positive = max(1, round(cell / 2.5)), values.detach().cpu().numpy() > 0
     for colour, some in ((_RED, ~positive), (_BLUE, positive)):
         _dots(picture, at[some] - (dot - 1) / 2, dot, colour)
     return picture
 
 
-def draw_looks(images: Tensor, corners: Tensor, glimpses: Tensor) -> Picture:
-    """Draw canvases side by side, each with the frames of its glimpses, and what was read below.
+def draw_frames(images: Tensor, corners: Tensor, glimpses: Tensor) -> Picture:
+    """Draw canvases side by side, each with the frames of its glimpses, and below what was read.
 
     Args:
         images: Canvases in uint8, (b, 1, n, n).
@@ -70,31 +70,30 @@ def draw_looks(images: Tensor, corners: Tensor, glimpses: Tensor) -> Picture:
     columns = []
     read = (glimpses.clamp(0, 1) * 255).byte().cpu().numpy()
     frames = corners.cpu().double().numpy()
-    for canvas, boxes, seen in zip(images[:, 0].cpu().numpy(), frames, read, strict=True):
+    for canvas, boxes, patches in zip(images[:, 0].cpu().numpy(), frames, read, strict=True):
         picture = _coloured(canvas)
         for top_left, top_right, bottom_left, bottom_right in boxes:
             around = np.stack([top_left, top_right, bottom_right, bottom_left, top_left])
             _dots(picture, _line(around) + 0.5, 1, _RED)
-        across = math.ceil(math.sqrt(len(seen)))
-        zoom = max(1, len(picture) // (across * (seen.shape[-1] + _GAP) - _GAP))
-        parts = [_coloured(glimpse).repeat(zoom, 0).repeat(zoom, 1) for glimpse in seen]
-        rows = [beside(parts[i : i + across]) for i in range(0, len(parts), across)]
-        columns.append(below([picture, *rows]))
-    return beside(columns)
+        across = math.ceil(math.sqrt(len(patches)))
+        zoom = max(1, len(picture) // (across * (patches.shape[-1] + _GAP) - _GAP))
+        parts = [_coloured(glimpse).repeat(zoom, 0).repeat(zoom, 1) for glimpse in patches]
+        rows = [side_by_side(parts[i : i + across]) for i in range(0, len(parts), across)]
+        columns.append(stacked([picture, *rows]))
+    return side_by_side(columns)
 
 
 def draw_order(images: Tensor, order: Tensor, values: Tensor) -> Picture:
-    """Draw sets of numbers in the order that was found, smallest on top, one set beside the other.
+    """Draw sets of numbers in the order of their keys, smallest on top, side by side.
 
-    The bar before a number is blue if the number belongs there, and red if not.
+    The bar before a number is blue if the number is in its place, and red if not.
 
     Args:
         images: The digits of the numbers in uint8, (b, n, places, 28, 28).
-        order: Which number comes first, second and so on, (b, n).
+        order: The numbers that come first, second and so on, (b, n).
         values: The numbers, (b, n).
     """
-    found = values.gather(1, order)
-    right = (found == values.sort(dim=-1).values).cpu().numpy()
+    right = (values.gather(1, order) == values.sort(dim=-1).values).cpu().numpy()
     digits = images.cpu().numpy()
     columns = []
     for i, places in enumerate(order[:, :_MOST_ROWS].tolist()):
@@ -104,15 +103,15 @@ def draw_order(images: Tensor, order: Tensor, values: Tensor) -> Picture:
             bar = _blank(len(row), _BAR, _BLUE if right[i, place] else _RED)
             rows.append(np.concatenate([bar, row], axis=1))
         columns.append(np.concatenate(rows))
-    return beside(columns)
+    return side_by_side(columns)
 
 
 def draw_points(across: Tensor, up: Tensor) -> Picture:
-    """Draw points, such as keys over the numbers they are of, each axis as long as it needs to be.
+    """Draw points, such as keys over their numbers; the axes span the points.
 
     Args:
-        across: Where they are from left to right, (n,).
-        up: Where they are from bottom to top, (n,).
+        across: Their positions from left to right, (n,).
+        up: Their positions from bottom to top, (n,).
     """
     picture, dot = _blank(_SIDE, _SIDE), 3
     x, y = (t.detach().cpu().double().numpy() for t in (across, up))
@@ -121,8 +120,8 @@ def draw_points(across: Tensor, up: Tensor) -> Picture:
     return picture
 
 
-def beside(pictures: Sequence[Picture]) -> Picture:
-    """Put pictures side by side, white where there is none."""
+def side_by_side(pictures: Sequence[Picture]) -> Picture:
+    """Return pictures side by side, white where there is none."""
     height = max(len(picture) for picture in pictures)
     parts: list[Picture] = []
     for picture in pictures:
@@ -131,9 +130,9 @@ def beside(pictures: Sequence[Picture]) -> Picture:
     return np.concatenate(parts[1:], axis=1)
 
 
-def below(pictures: Sequence[Picture]) -> Picture:
-    """Put pictures one below the other, white where there is none."""
-    return beside([picture.swapaxes(0, 1) for picture in pictures]).swapaxes(0, 1)
+def stacked(pictures: Sequence[Picture]) -> Picture:
+    """Return pictures one below the other, white where there is none."""
+    return side_by_side([picture.swapaxes(0, 1) for picture in pictures]).swapaxes(0, 1)
 
 
 def _dots(picture: Picture, at: Picture, side: int, colour: tuple[int, ...]) -> None:

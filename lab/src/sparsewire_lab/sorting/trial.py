@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from sparsewire.sorting import QuickSort, order_loss
 from sparsewire_lab.data.augment import augment, sample_changes
-from sparsewire_lab.data.numbers import draw_numbers, pictures, shelve
+from sparsewire_lab.data.numbers import sample_numbers, pictures, group_by_label
 from sparsewire_lab.figures.pictures import draw_order, draw_points
 from sparsewire_lab.sorting.networks import KeyNetwork, WideKeyNetwork
 from sparsewire_lab.sorting.peers import (
@@ -40,12 +40,12 @@ class SortingTrial(Trial):
 
     def __init__(self, args: "Sorting", device: torch.device) -> None:
         self.args, self.device = args, device
-        self.shelf = shelve(
+        self.groups = group_by_label(
             args.digits("all-train" if args.split == "test" else "train").to(device)
         )
-        self.judged = shelve(args.digits(args.split).to(device))
+        self.judged = group_by_label(args.digits(args.split).to(device))
         drawn = generator(_SET_SEED, device)
-        self.sets = draw_numbers(self.judged, args.sets or 1, args.size, args.places, drawn)
+        self.sets = sample_numbers(self.judged, args.sets or 1, args.size, args.places, drawn)
         if args.network == "wide":
             model: Any = WideKeyNetwork(args.places)
         else:
@@ -66,9 +66,9 @@ class SortingTrial(Trial):
 
     def loss(self, model: Callable[..., Any], batch: int, share: Share) -> Tensor:
         """Return the loss on new sets."""
-        drawn = draw_numbers(self.shelf, batch, self.args.size, self.args.places)
+        drawn = sample_numbers(self.groups, batch, self.args.size, self.args.places)
         which, values = share(drawn.which), share(drawn.values)
-        x = pictures(self.shelf, which)
+        x = pictures(self.groups, which)
         if self.args.jitter:
             changes = sample_changes(drawn.which.numel(), self.args.jitter, self.device)
             changes = share(changes.view(*drawn.which.shape, -1)).flatten(0, 2)

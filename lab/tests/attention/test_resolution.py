@@ -1,4 +1,4 @@
-"""Zooming: what glimpses pay for the pixels between their points, against plain loops."""
+"""The penalty of the pixels between the points of glimpses, compared with plain loops."""
 
 import math
 
@@ -8,7 +8,7 @@ from tests.helpers import seeded
 from torch import Tensor
 
 from sparsewire.nn.frames import frame_points
-from sparsewire_lab.attention.zooming import Zooming, pixels_apart
+from sparsewire_lab.attention.resolution import ResolutionPenalty, pixel_gaps
 
 SIDE = 41  # 40 pixels from end to end
 
@@ -43,7 +43,7 @@ def loss_of(*probabilities: float) -> Tensor:
 def test_pixels_are_counted_from_one_point_to_the_next(glimpses, rows, cols):
     """Any two neighbours are as far apart; many glimpses are taken for a finer one."""
     points = grids(random_boxes(4, glimpses), rows, cols)
-    apart = pixels_apart(points, SIDE)
+    apart = pixel_gaps(points, SIDE)
     assert apart.shape == (4, 2 * glimpses)
     for image in range(4):
         want: dict[str, list[float]] = {"down": [], "right": []}
@@ -62,45 +62,45 @@ def test_pixels_are_counted_from_one_point_to_the_next(glimpses, rows, cols):
 
 
 def test_a_single_point_has_none_beside_it():
-    assert pixels_apart(grids(random_boxes(3, 2), 1, 1), SIDE).max() < 1e-4
+    assert pixel_gaps(grids(random_boxes(3, 2), 1, 1), SIDE).max() < 1e-4
 
 
 def test_a_turned_frame_is_measured_along_its_sides():
     """By a right angle: what goes down goes right, and the other way round."""
     upright = grids(random_boxes(3, 2), 3, 5)
     turned = upright.flip(-1)
-    assert torch.allclose(pixels_apart(turned, SIDE), pixels_apart(upright, SIDE))
+    assert torch.allclose(pixel_gaps(turned, SIDE), pixel_gaps(upright, SIDE))
     mirrored = upright.flip(-3)
-    assert torch.allclose(pixels_apart(mirrored, SIDE), pixels_apart(upright, SIDE))
+    assert torch.allclose(pixel_gaps(mirrored, SIDE), pixel_gaps(upright, SIDE))
 
 
 def test_points_on_each_other_have_a_gradient_that_is_a_number():
     points = torch.full((1, 1, 2, 2, 2), 0.5, requires_grad=True)
-    pixels_apart(points, SIDE).sum().backward()
+    pixel_gaps(points, SIDE).sum().backward()
     assert points.grad is not None
     assert points.grad.isfinite().all()
 
 
 def test_four_glimpses_see_as_much_as_one_with_twice_as_many_points_a_side():
     boxes = middle(0.8, 0.4)
-    one = pixels_apart(grids(boxes, 5, 5), SIDE)
-    four = pixels_apart(grids(boxes.expand(-1, 4, -1), 5, 5), SIDE)
+    one = pixel_gaps(grids(boxes, 5, 5), SIDE)
+    four = pixel_gaps(grids(boxes.expand(-1, 4, -1), 5, 5), SIDE)
     torch.testing.assert_close(four, one.repeat_interleave(4, 1) / 2)
 
 
-# Prices.
+# Penalties.
 
 
-def price(boxes: Tensor, losses: Tensor, weight: float = 1.0, size: int = 5) -> Tensor:
-    zooming = Zooming(weight, SIDE)
-    zooming.watch(grids(boxes, size, size))
-    return zooming.price(losses)
+def penalty_of(boxes: Tensor, losses: Tensor, weight: float = 1.0, size: int = 5) -> Tensor:
+    penalty = ResolutionPenalty(weight, SIDE)
+    penalty.on_points(grids(boxes, size, size))
+    return penalty.loss(losses)
 
 
-def test_the_price_is_the_logarithm_of_the_distance():
-    """5 points over 0.8, 0.4 and 0.2 of 40 pixels are 8, 4 and 2 apart; understood are 0.9 − 0.1,
+def test_the_penalty_is_the_logarithm_of_the_distance():
+    """5 points over 0.8, 0.4 and 0.2 of 40 pixels are 8, 4 and 2 apart; above chance are 0.9 − 0.1,
     0.3 − 0.1 and 0.5 − 0.1."""
-    got = price(middle(0.8, 0.4, 0.2), loss_of(0.9, 0.3, 0.5), weight=0.5)
+    got = penalty_of(middle(0.8, 0.4, 0.2), loss_of(0.9, 0.3, 0.5), weight=0.5)
     want = 0.5 * (0.8 * math.log(8) + 0.2 * math.log(4) + 0.4 * math.log(2)) / 3
     assert got.shape == ()
     assert got.item() == pytest.approx(want, rel=1e-5)
@@ -109,67 +109,64 @@ def test_the_price_is_the_logarithm_of_the_distance():
 def test_both_directions_and_all_glimpses_count_alike():
     """Apart by 8 and 2 pixels, and by 4 and 4; two glimpses take √2 of that."""
     boxes = torch.tensor([[[0.1, 0.4, 0.9, 0.6], [0.2, 0.3, 0.6, 0.7]]])
-    got = price(boxes, loss_of(1.0))
+    got = penalty_of(boxes, loss_of(1.0))
     want = 0.9 * sum(math.log(gap / math.sqrt(2)) for gap in (8, 2, 4, 4)) / 4
     assert got.item() == pytest.approx(want, rel=1e-5)
 
 
 @pytest.mark.parametrize("cover", [0.01, 0.05, 0.0999])
-def test_where_every_pixel_is_read_nothing_is_paid(cover):
+def test_where_every_pixel_is_read_there_is_no_penalty(cover):
     """5 points over a tenth of 40 pixels: a pixel apart at most. Nor is there a gradient."""
     boxes = middle(cover).requires_grad_()
-    paid = price(boxes, loss_of(0.99))
+    paid = penalty_of(boxes, loss_of(0.99))
     assert paid.item() == 0.0
     (gradient,) = torch.autograd.grad(paid, boxes)
     assert not gradient.any()
-    assert price(middle(0.11), loss_of(0.99)).item() > 0
+    assert penalty_of(middle(0.11), loss_of(0.99)).item() > 0
 
 
 @pytest.mark.parametrize("probability", [1e-6, 0.05, 0.1])
-def test_images_that_are_classified_by_chance_or_worse_pay_nothing(probability):
-    assert price(middle(0.8), loss_of(probability)).item() == pytest.approx(0.0, abs=1e-7)
-    assert price(middle(0.8), loss_of(0.11)).item() > 0.01
+def test_images_that_are_classified_by_chance_or_worse_have_no_penalty(probability):
+    assert penalty_of(middle(0.8), loss_of(probability)).item() == pytest.approx(0.0, abs=1e-7)
+    assert penalty_of(middle(0.8), loss_of(0.11)).item() > 0.01
 
 
 def test_chance_depends_on_the_number_of_classes():
     paid = []
     for classes in (2, 4):
-        zooming = Zooming(1.0, SIDE, classes)
-        zooming.watch(grids(middle(0.8), 5, 5))
-        paid.append(zooming.price(loss_of(0.5)).item())
+        penalty = ResolutionPenalty(1.0, SIDE, classes)
+        penalty.on_points(grids(middle(0.8), 5, 5))
+        paid.append(penalty.loss(loss_of(0.5)).item())
     assert paid == pytest.approx([0.0, 0.25 * math.log(8)], abs=1e-6)
 
 
-def test_only_boxes_of_what_is_understood_come_closer():
-    """Down the gradient they shrink, around their middle; the others are left alone."""
+def test_only_boxes_of_images_classified_with_success_shrink():
+    """Down the gradient they shrink, around their middle; the others do not change."""
     boxes = middle(0.8, 0.8, 0.8, 0.05).requires_grad_()
-    paid = price(boxes, loss_of(0.9, 0.05, 0.5, 0.9))
+    paid = penalty_of(boxes, loss_of(0.9, 0.05, 0.5, 0.9))
     (gradient,) = torch.autograd.grad(paid, boxes)
     top, left, bottom, right = gradient.squeeze(1).unbind(1)
     assert not gradient[[1, 3]].any()
     for low, high in ((top, bottom), (left, right)):
         assert (low[[0, 2]] < 0).all()
         torch.testing.assert_close(low, -high)
-        assert high[0] == pytest.approx(2 * high[2].item())  # 0.8 is understood, and 0.4
+        assert high[0] == pytest.approx(2 * high[2].item())  # above chance by 0.8 and by 0.4
 
 
-def test_how_well_images_are_classified_is_left_to_the_cross_entropy():
-    """Or it would pay to understand less."""
+def test_the_cross_entropy_has_no_gradient_from_the_penalty():
+    """Else a worse classification would reduce the penalty."""
     losses = loss_of(0.9, 0.5).requires_grad_()
-    paid = price(middle(0.8, 0.8).requires_grad_(), losses)
+    paid = penalty_of(middle(0.8, 0.8).requires_grad_(), losses)
     (gradient,) = torch.autograd.grad(paid, losses, allow_unused=True)
     assert gradient is None
 
 
-def test_every_pass_pays_once():
-    zooming = Zooming(1.0, SIDE)
-    zooming.watch(grids(middle(0.8), 5, 5))
-    zooming.watch(grids(middle(0.4), 5, 5))  # the last one counts
-    assert zooming.price(loss_of(1.0)).item() == pytest.approx(0.9 * math.log(4), rel=1e-5)
+def test_the_last_pass_counts_once():
+    penalty = ResolutionPenalty(1.0, SIDE)
     with pytest.raises(AssertionError, match=r"^a pass comes first"):
-        zooming.price(loss_of(1.0))
-
-
-def test_without_a_pass_there_is_no_price():
+        penalty.loss(loss_of(1.0))
+    penalty.on_points(grids(middle(0.8), 5, 5))
+    penalty.on_points(grids(middle(0.4), 5, 5))
+    assert penalty.loss(loss_of(1.0)).item() == pytest.approx(0.9 * math.log(4), rel=1e-5)
     with pytest.raises(AssertionError, match=r"^a pass comes first"):
-        Zooming(1.0, SIDE).price(loss_of(1.0))
+        penalty.loss(loss_of(1.0))
