@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lab.tests.attention.attention_runs import make_attention
+from lab.tests.figures.samples import make_attention
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sparsewire_lab.attention.curves import attention_figure, draw_attention_errors
+from sparsewire_lab.attention.curves import attention_figure
+from sparsewire_lab.figures.save import save
 
 FALLING = [0.9, 0.2, 0.05, 0.01]
 
@@ -35,18 +36,17 @@ def test_errors_are_drawn_where_they_are(tmp_path: Path) -> None:
     (band,) = axis.collections
     edges = band.get_paths()[0].vertices
     deviation = math.sqrt(2)  # of 1 and 3
-    for seconds, error, spread in ((0.25, 90, 0), (1.5, 2, deviation), (3.0, 2, deviation)):
+    for seconds, error, half in ((0.25, 90, 0), (1.5, 2, deviation), (3.0, 2, deviation)):
         there = sorted(y for x, y in np.asarray(edges).tolist() if x == seconds)
-        assert there[0] == pytest.approx(error - spread)
-        assert there[-1] == pytest.approx(error + spread)
+        assert there[0] == pytest.approx(error - half)
+        assert there[-1] == pytest.approx(error + half)
     assert axis.get_yscale() == "log"
     assert axis.get_ylim()[0] == 1
     labels = [tick.get_text() for tick in axis.get_yticklabels()]
     assert labels == ["1", "2", "5", "10", "20", "50", "100"]
     assert axis.get_ylabel() == "test error in %, canvases of 100 × 100"
     assert title(figure) == "bands: one standard deviation over seeds"
-    path = draw_attention_errors(runs, tmp_path / "new" / "errors.png")
-    with Image.open(path) as picture:
+    with Image.open(save(figure, tmp_path / "new" / "errors.png")) as picture:
         assert picture.width == 1200
         assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
 
@@ -80,7 +80,7 @@ def test_zero_has_a_place(errors: list[float], tmp_path: Path) -> None:
     # The deviation is larger than the mean of the last point: its band would end below zero.
     (band,) = attention_figure(runs).axes[0].collections
     assert np.asarray(band.get_paths()[0].vertices)[:, 1].min() >= 0
-    draw_attention_errors(runs, tmp_path / "errors.png")
+    save(attention_figure(runs), tmp_path / "errors.png")
 
 
 def test_every_model_has_a_name_a_colour_and_a_line() -> None:
@@ -149,13 +149,10 @@ def test_long_names_stay_inside_of_the_picture(tmp_path: Path) -> None:
     )
 
 
-def test_nothing_to_show_is_said(tmp_path: Path) -> None:
+def test_nothing_to_show_is_said() -> None:
     diverged = make_attention(FALLING, other={"status": "diverged"})
     untimed = make_attention(FALLING, key="b")
     del untimed["curve"]["seconds"]
     other = make_attention(FALLING, other={"experiment": "identity"})
     with pytest.raises(ValueError, match=r"that did not diverge.* got 4 records, none of these"):
-        draw_attention_errors(
-            [diverged, untimed, other, make_attention([None], key="c")], tmp_path / "errors.png"
-        )
-    assert list(tmp_path.iterdir()) == []
+        attention_figure([diverged, untimed, other, make_attention([None], key="c")])

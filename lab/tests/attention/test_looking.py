@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sparsewire import Glimpse
 from sparsewire.nn.frames import corners_of
 from sparsewire_lab.attention.convnet import ConvNet
-from sparsewire_lab.attention.looking import look_at, watch
+from sparsewire_lab.attention.looking import frame_corners, observe
 from sparsewire_lab.attention.models import GlimpseClassifier, ReinforceGlimpse, SpatialTransformer
 
 IMAGE = (1, 24, 20)
@@ -54,7 +54,7 @@ def test_corners_are_watched(kind, images):
     model: Any = make(kind)
     x = images.float() / 255
     points = model.look.points(x) if kind == "glimpse" else model.points(x)
-    watched = watch(model, images)
+    watched = frame_corners(model, images)
     assert list(watched) == ["corners"]
     assert watched["corners"].shape == (6, LOOKING[kind], 4, 2)
     assert torch.equal(watched["corners"], corners_of(points))
@@ -63,8 +63,8 @@ def test_corners_are_watched(kind, images):
 
 @torch.no_grad()
 def test_a_model_that_reads_everything_has_nothing_to_watch(images):
-    assert watch(make("convnet"), images) == {}
-    seen = look_at(make("convnet"), images, seed=0)
+    assert frame_corners(make("convnet"), images) == {}
+    seen = observe(make("convnet"), images, seed=0)
     assert list(seen) == ["images"]
     assert torch.equal(seen["images"], images[:, 0])
 
@@ -73,7 +73,7 @@ def test_a_model_that_reads_everything_has_nothing_to_watch(images):
 @torch.no_grad()
 def test_what_is_read_is_what_lies_at_the_points(kind, images):
     """The nearest pixel; for a transformer what lies between the four around it."""
-    seen = look_at(make(kind), images, seed=0)
+    seen = observe(make(kind), images, seed=0)
     points, read = seen["points"], seen["glimpses"]
     assert torch.equal(seen["images"], images[:, 0])
     assert points.shape == (6, LOOKING[kind], 5, 5, 2)
@@ -103,8 +103,8 @@ def test_what_is_read_is_what_lies_at_the_points(kind, images):
 @torch.no_grad()
 def test_only_a_model_that_samples_tells_of_samples(images):
     for kind in LOOKING:
-        assert ("sampled" in look_at(make(kind), images, seed=0)) == (kind == "glimpse")
-    sampled = look_at(make("glimpse"), images, seed=0)["sampled"]
+        assert ("sampled" in observe(make(kind), images, seed=0)) == (kind == "glimpse")
+    sampled = observe(make("glimpse"), images, seed=0)["sampled"]
     assert sampled.dtype == torch.int16
     assert sampled.shape == (6, 2, 25, 2)
     assert (sampled >= 0).all()
@@ -115,11 +115,11 @@ def test_only_a_model_that_samples_tells_of_samples(images):
 def test_samples_come_from_a_generator_of_their_own(images):
     model = make("glimpse")
     before = torch.get_rng_state()
-    first = look_at(model, images, seed=3)["sampled"]
+    first = observe(model, images, seed=3)["sampled"]
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(77)
-    assert torch.equal(look_at(model, images, seed=3)["sampled"], first)
-    assert not torch.equal(look_at(model, images, seed=4)["sampled"], first)
+    assert torch.equal(observe(model, images, seed=3)["sampled"], first)
+    assert not torch.equal(observe(model, images, seed=4)["sampled"], first)
 
 
 class Same(nn.Module):
@@ -138,7 +138,7 @@ def test_narrow_densities_are_sampled_where_they_are(images):
         source = Same([0.3, -0.2, 0.1, 0.4, -0.5, 0.2, 0.3, 0.1])
         look = Glimpse((channels, 24, 20), 5, 2, source=source, variance_floor=1e-4)
         look.layer.source.raw_variances.fill_(-30.0)
-        seen = look_at(GlimpseClassifier(look).eval(), images.expand(6, channels, 24, 20), 0)
+        seen = observe(GlimpseClassifier(look).eval(), images.expand(6, channels, 24, 20), 0)
         want = seen["points"].round().flatten(2, 3)
         assert torch.equal(seen["sampled"].float(), want)
 
@@ -151,7 +151,7 @@ def test_samples_are_drawn_by_their_shares():
     )
     model = GlimpseClassifier(look).eval()
     images = torch.zeros(4000, 1, 9, 9, dtype=torch.uint8)
-    seen = look_at(model, images, seed=0)
+    seen = observe(model, images, seed=0)
     wiring = look.wiring(images[:1].float())
     mean, variance = wiring.means[0, 0].double(), wiring.variances[0, 0].double()
     low = mean.floor()

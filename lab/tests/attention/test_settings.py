@@ -5,11 +5,13 @@ import random
 from typing import Any
 
 import pytest
-from lab.tests.attention.attention_runs import make_attention
+from lab.tests.figures.samples import make_attention
 
 from sparsewire_lab.attention.experiment import Attention
-from sparsewire_lab.attention.settings import departure_words, departures, names, settings
-from sparsewire_lab.figures.settings import finished, plain_value, seeds
+from sparsewire_lab.attention.settings import SETTINGS, names, settings
+from sparsewire_lab.figures.settings import plain_value
+
+departures, departure_words = SETTINGS.departures, SETTINGS.departure_words
 
 
 def test_a_key_is_a_setting() -> None:
@@ -18,8 +20,8 @@ def test_a_key_is_a_setting() -> None:
     other = make_attention([0.1], key="c", other={"experiment": "identity"})
     first, second = settings([*runs, other])
     assert [len(first.runs), len(second.runs)] == [3, 3]
-    assert (seeds(first), seeds(second)) == ("1 of 3 diverged", "3")
-    assert [run["seed"] for run in finished(first)] == [1, 2]
+    assert (first.seeds, second.seeds) == ("1 of 3 diverged", "3")
+    assert [run["seed"] for run in first.finished] == [1, 2]
 
 
 def test_the_order_is_that_of_tables() -> None:
@@ -130,9 +132,9 @@ def test_what_is_told_elsewhere_is_not_said_again() -> None:
         make_attention([0.1], key=str(i), head=head, region=region)
         for i, (head, region) in enumerate(tried)
     ]
-    found = names(settings(runs), told=("head",))
+    found = names(settings(runs), stated=("head",))
     assert found == [f"1 glimpse of 32 × 32, region {region}" for _, region in tried]
-    assert names(settings(runs[:2]), told=("head",)) == ["1 glimpse of 32 × 32"] * 2
+    assert names(settings(runs[:2]), stated=("head",)) == ["1 glimpse of 32 × 32"] * 2
 
 
 def test_what_a_model_sees_reduced_is_always_said() -> None:

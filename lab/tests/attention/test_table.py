@@ -4,19 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.tests.attention.attention_runs import make_attention
-from lab.tests.identity.runs import make_run
+from lab.tests.figures.samples import make_attention, make_identity
 
 from sparsewire_lab.attention.table import (
     attention_table,
     speed_table,
     validation_table,
 )
-
-# Ours, where records made here have others.
 from sparsewire_lab.cli.figures import write_table
-from sparsewire_lab.figures.pages import BEGIN, END, VALIDATION_BEGIN, VALIDATION_END
+from sparsewire_lab.figures.tables import marks
 
+BEGIN, END = marks()
+VALIDATION_BEGIN, VALIDATION_END = marks("validation table")
 # Ours, where records made here have others.
 PRESET: dict[str, Any] = {"settle": 0.5, "straight": 0.6}
 
@@ -218,5 +217,5 @@ def test_pages_and_records_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="page must hold <!-- validation table: begin -->"):
         write_table(page, [make_attention([0.1])])
     with pytest.raises(ValueError, match="must be of one experiment; got attention, identity"):
-        write_table(page, [make_attention([0.1]), make_run([0.1])])
+        write_table(page, [make_attention([0.1]), make_identity([0.1])])
     assert page.read_text() == content

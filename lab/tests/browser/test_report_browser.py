@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from lab.tests.browser.devtools import Page
-from lab.tests.report.report_runs import fill, identity, write, write_bench
+from lab.tests.figures.samples import fill, for_report, write, write_bench
 from lab.tests.report.test_report_page import HOSTILE
 
-from sparsewire_lab.report.gather import gather
+from sparsewire_lab.report.load import load
 from sparsewire_lab.report.page import write_page
 
 pytestmark = pytest.mark.browser
@@ -25,7 +25,7 @@ STILL = {"prefers_reduced_motion": "reduce"}
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     bench = write_bench(folder / "results.csv")
-    write_page(gather([fill(folder / "runs")], bench), folder / "report.html")
+    write_page(load([fill(folder / "runs")], bench), folder / "report.html", "A title")
     return folder / "report.html"
 
 
@@ -69,8 +69,8 @@ def test_it_fits_the_window(page: Page, report: Path, width: int, scheme: str) -
 
 
 def test_the_published_results_fit_too(page: Page, tmp_path: Path) -> None:
-    found = gather([ROOT / "results"], ROOT / "benchmarks" / "results.csv")
-    write_page(found, tmp_path / "report.html")
+    found = load([ROOT / "results"], ROOT / "results" / "bench.csv")
+    write_page(found, tmp_path / "report.html", "A title")
     for width in (DESK, PHONE):
         page.open(tmp_path / "report.html", width, **STILL)
         assert page.run("document.documentElement.scrollWidth") <= width
@@ -317,7 +317,7 @@ def test_numbers_move_through_the_levels(page: Page, report: Path, width: int) -
 
 def test_digits_stand_below_each_other_where_there_is_no_room(page: Page, tmp_path: Path) -> None:
     """Of eight numbers of three digits a row is three digits high then, and not one."""
-    write_page(gather([ROOT / "results"], None), tmp_path / "report.html")
+    write_page(load([ROOT / "results"], None), tmp_path / "report.html", "A title")
     shapes = {}
     for width in (DESK, PHONE):
         page.open(tmp_path / "report.html", width, **STILL)
@@ -337,8 +337,8 @@ def test_it_prints_light_and_whole(page: Page, report: Path) -> None:
 
 
 def test_hostile_records_do_nothing(page: Page, tmp_path: Path) -> None:
-    record = identity(method=HOSTILE, target=HOSTILE, command=HOSTILE, device=HOSTILE)
-    found = gather([write(tmp_path / "x.jsonl", record)])
+    record = for_report("identity", command=HOSTILE, device=HOSTILE)
+    found = load([write(tmp_path / "x.jsonl", record)])
     write_page(found, tmp_path / "report.html", HOSTILE)
     page.open(tmp_path / "report.html", DESK, **STILL)
     assert page.run("document.title") == HOSTILE

@@ -8,7 +8,7 @@ import pytest
 
 from sparsewire_lab.attention.experiment import Attention
 from sparsewire_lab.attention.table import fill_attention
-from sparsewire_lab.figures.pages import SPEED_BEGIN, SPEED_END, fill
+from sparsewire_lab.figures.tables import fill, marks
 from sparsewire_lab.identity.experiment import Identity
 from sparsewire_lab.identity.table import identity_table
 from sparsewire_lab.report.summary_table import fill_summary
@@ -63,7 +63,7 @@ def test_the_pages_are_those_of_the_records() -> None:
 
 
 def test_the_readme_says_what_the_records_say() -> None:
-    """As `python benchmarks/readme.py` writes it."""
+    """As `sparsewire reproduce readme` writes it."""
     found = {name: records.read(ROOT / "results" / f"{name}.jsonl") for name in EXPERIMENTS}
     page = (ROOT / "README.md").read_text()
     assert page == fill_summary(page, found)
@@ -75,6 +75,7 @@ def test_the_time_of_new_canvases_is_recorded() -> None:
     (drawn,) = [row["ms"] for row in map(json.loads, lines) if row["canvas"] == 100]
     page = (ROOT / "docs" / "reproduction" / "attention.md").read_text()
     assert f"{drawn:.3g} ms for 128 of 100 × 100 pixels" in page
-    table = page.partition(SPEED_BEGIN)[2].partition(SPEED_END)[0]
+    begin, end = marks("speed table")
+    table = page.partition(begin)[2].partition(end)[0]
     (row,) = [row for row in table.splitlines() if row.startswith("| 1 glimpse of 32 × 32")]
     assert drawn < 0.05 * float(row.split(" | ")[2])

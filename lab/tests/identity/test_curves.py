@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab.tests.identity.runs import make_run
+from lab.tests.figures.samples import make_identity
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sparsewire_lab.identity.curves import draw_errors, draw_scaling, error_figure, scaling_figure
+from sparsewire_lab.figures.save import save
+from sparsewire_lab.identity.curves import error_figure, scaling_figure
 
 FALLING = [2.0, 0.5, 0.1, 0.0, 0.0]
 
@@ -27,7 +28,7 @@ def bars(figure: Figure) -> list[Any]:
 
 
 def test_errors_are_drawn_where_they_are(tmp_path: Path) -> None:
-    runs = [make_run([2.0, 1.0, 0.0]), make_run([4.0, 0.0, 0.0], seed=1)]
+    runs = [make_identity([2.0, 1.0, 0.0]), make_identity([4.0, 0.0, 0.0], seed=1)]
     figure = error_figure(runs)
     axis = figure.axes[0]
     line = axis.lines[0]
@@ -40,26 +41,25 @@ def test_errors_are_drawn_where_they_are(tmp_path: Path) -> None:
     assert low < 0 < high == 10
     assert axis.get_yscale() == "symlog"
     assert [tick.get_text() for tick in axis.get_yticklabels()] == ["0", "0.01", "0.1", "1", "10"]
-    assert draw_errors(runs, tmp_path / "new" / "errors.png") == tmp_path / "new" / "errors.png"
-    with Image.open(tmp_path / "new" / "errors.png") as picture:
+    with Image.open(save(figure, tmp_path / "new" / "errors.png")) as picture:
         assert picture.width == 1200
         assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
 
 
 def test_one_seed_has_no_bars() -> None:
-    figure = error_figure([make_run(FALLING)])
+    figure = error_figure([make_identity(FALLING)])
     assert bars(figure) == []
     assert words(figure) == ["sparse: size of the vectors", "8"]
 
 
 def test_zero_alone_can_be_drawn(tmp_path: Path) -> None:
-    runs = [make_run([0.0], seed=seed) for seed in (0, 1)]
-    assert draw_errors(runs, tmp_path / "errors.png").stat().st_size > 500
+    runs = [make_identity([0.0], seed=seed) for seed in (0, 1)]
+    assert save(error_figure(runs), tmp_path / "errors.png").stat().st_size > 500
 
 
 def test_a_colour_for_each_size_and_a_line_for_each_method() -> None:
     runs = [
-        make_run(FALLING, size=size, method=method, lr=lr)
+        make_identity(FALLING, size=size, method=method, lr=lr)
         for method in ("rewire", "sparse", "reinforce")
         for size in (8, 32, 1024)
         for lr in (0.1, 0.2)
@@ -76,7 +76,7 @@ def test_a_colour_for_each_size_and_a_line_for_each_method() -> None:
 
 def test_many_sizes_and_lengths_stay_apart(tmp_path: Path) -> None:
     runs = [
-        make_run([2.0 / (1 + i) for i in range(40)], size=2**p, every=2**p, seed=seed)
+        make_identity([2.0 / (1 + i) for i in range(40)], size=2**p, every=2**p, seed=seed)
         for p in range(3, 17)
         for seed in (0, 1)
     ]
@@ -93,12 +93,12 @@ def test_many_sizes_and_lengths_stay_apart(tmp_path: Path) -> None:
 
 
 def test_similar_lengths_have_a_linear_axis() -> None:
-    runs = [make_run(FALLING), make_run(FALLING, size=16, every=1000)]
+    runs = [make_identity(FALLING), make_identity(FALLING, size=16, every=1000)]
     assert error_figure(runs).axes[0].get_xscale() == "linear"
 
 
 def test_same_size_and_method_differ_in_their_markers() -> None:
-    runs = [make_run(FALLING, target=target) for target in ("identity", "permutation", "band")]
+    runs = [make_identity(FALLING, target=target) for target in ("identity", "permutation", "band")]
     figure = error_figure(runs)
     assert len({str(line.get_marker()) for line in figure.axes[0].lines}) == 3
     assert words(figure)[1:] == ["8, identity", "8, permutation", "8, band"]
@@ -106,10 +106,10 @@ def test_same_size_and_method_differ_in_their_markers() -> None:
 
 def test_scaling_marks_what_was_not_reached(tmp_path: Path) -> None:
     runs = [
-        make_run(FALLING, size=8),
-        make_run([1.0, 1.0, 0.0], size=64),
-        make_run([1.0, 1.0, 1.0], size=512),
-        make_run([1.0, 0.0], size=8, method="rewire"),
+        make_identity(FALLING, size=8),
+        make_identity([1.0, 1.0, 0.0], size=64),
+        make_identity([1.0, 1.0, 1.0], size=512),
+        make_identity([1.0, 0.0], size=8, method="rewire"),
     ]
     figure = scaling_figure(runs)
     seconds, steps = figure.axes
@@ -122,26 +122,25 @@ def test_scaling_marks_what_was_not_reached(tmp_path: Path) -> None:
     assert {axis.get_xscale() for axis in figure.axes} == {"log"}
     assert words(figure) == ["sparse", "rewire", "hollow: not reached, total of the run"]
     assert words(scaling_figure(runs[:2])) == ["sparse"]
-    assert draw_scaling(runs[:1], tmp_path / "scaling.png").stat().st_size > 500
+    assert save(scaling_figure(runs[:1]), tmp_path / "scaling.png").stat().st_size > 500
 
 
 def test_scaling_takes_the_best_of_a_sweep() -> None:
-    runs = [make_run([1.0, 0.0], lr=0.1), make_run([1.0, 0.5], lr=0.2)]
+    runs = [make_identity([1.0, 0.0], lr=0.1), make_identity([1.0, 0.5], lr=0.2)]
     (line,) = scaling_figure(runs).axes[1].lines
     assert line.get_ydata() == [100]
 
 
 def test_nothing_to_show_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "figure.png"
-    for draw in (draw_errors, draw_scaling):
+    for figure in (error_figure, scaling_figure):
         with pytest.raises(ValueError, match="records must hold runs of the identity experiment"):
-            draw([], path)
-    untimed = make_run(FALLING)
+            figure([])
+    untimed = make_identity(FALLING)
     del untimed["curve"]["seconds"]
     with pytest.raises(ValueError, match="seconds on their curves; got 1 records"):
-        draw_scaling([untimed], path)
+        scaling_figure([untimed])
     with pytest.raises(ValueError, match=r"path must end in .*\.png; got .*figure"):
-        draw_errors([make_run(FALLING)], tmp_path / "figure")
+        save(error_figure([make_identity(FALLING)]), tmp_path / "figure")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -156,9 +155,9 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(Figure, "savefig", fail)
         with pytest.raises(OSError, match="no space left"):
-            draw_errors([make_run(FALLING)], path)
+            save(error_figure([make_identity(FALLING)]), path)
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["errors.png"]
-    draw_errors([make_run(FALLING)], path)
+    save(error_figure([make_identity(FALLING)]), path)
     assert path.read_bytes().startswith(b"\x89PNG")
     assert [file.name for file in tmp_path.iterdir()] == ["errors.png"]

@@ -3,15 +3,17 @@
 from pathlib import Path
 
 import pytest
-from lab.tests.identity.runs import make_run
+from lab.tests.figures.samples import make_identity
 
 from sparsewire_lab.cli.figures import write_table
-from sparsewire_lab.figures.pages import BEGIN, END, fill
+from sparsewire_lab.figures.tables import fill, marks
 from sparsewire_lab.identity.table import identity_table
+
+BEGIN, END = marks()
 
 
 def test_a_row_by_hand() -> None:
-    runs = [make_run([2.0, 0.0], seed=0), make_run([2.0, 1.0, 0.0], seed=1)]
+    runs = [make_identity([2.0, 0.0], seed=0), make_identity([2.0, 1.0, 0.0], seed=1)]
     row = identity_table(runs).splitlines()[2]
     assert row == (
         "| 8 | identity | sparse | fixed at 1 | 0.005 | 1,000 | 2 | 0 ± 0 | 0 % | "
@@ -21,7 +23,7 @@ def test_a_row_by_hand() -> None:
 
 def test_of_a_sweep_the_best_rate_is_shown() -> None:
     runs = [
-        make_run([2.0, error], size=16, method="reinforce", lr=rate)
+        make_identity([2.0, error], size=16, method="reinforce", lr=rate)
         for rate, error in ((0.1, 1.5), (0.01, 0.25), (0.001, 1.0))
     ]
     (row,) = identity_table(runs).splitlines()[2:]
@@ -30,18 +32,18 @@ def test_of_a_sweep_the_best_rate_is_shown() -> None:
 
 
 def test_seeds_that_did_not_arrive_are_counted() -> None:
-    runs = [make_run([2.0, 0.0], seed=0), make_run([2.0, 1.0], seed=1)]
+    runs = [make_identity([2.0, 0.0], seed=0), make_identity([2.0, 1.0], seed=1)]
     assert "| 1 of 2 seeds |" in identity_table(runs)
 
 
 def test_nearly_all_is_not_all() -> None:
-    run = make_run([2.0, 0.1], size=65536)
+    run = make_identity([2.0, 0.1], size=65536)
     run["final"]["found"] = 0.99997
     assert "| 99.997 % |" in identity_table([run])
 
 
 def test_the_error_of_a_band_is_told_without_rounding_too() -> None:
-    run = make_run([2.0, 5.0], target="band", method="rewire")
+    run = make_identity([2.0, 5.0], target="band", method="rewire")
     run["final"]["expected_error"] = 0.125
     assert "| 5 (not rounded: 0.125) |" in identity_table([run])
 
@@ -49,7 +51,7 @@ def test_the_error_of_a_band_is_told_without_rounding_too() -> None:
 def test_only_what_stands_between_the_marks_is_written(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    runs = [make_run([2.0, 0.0])]
+    runs = [make_identity([2.0, 0.0])]
     assert write_table(page, runs) == page
     assert page.read_text() == f"before\n{BEGIN}\n\n{identity_table(runs)}\n{END}\nafter\n"
 

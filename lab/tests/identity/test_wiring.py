@@ -5,27 +5,32 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab.tests.identity.runs import save_wiring
+from lab.tests.figures.samples import save_wiring
 from matplotlib.collections import EllipseCollection, PathCollection
 from matplotlib.figure import Figure
 from PIL import Image
 
 import sparsewire as sw
+from sparsewire_lab.figures.arrays import nearest
+from sparsewire_lab.figures.save import save
 from sparsewire_lab.identity.wiring import (
+    Frames,
     animate_wiring,
-    draw_matrix,
     draw_wires,
-    draw_wiring,
     matrix_figure,
-    nearest_frames,
+    read_matrix,
     read_wiring,
     rounded_matrix,
     wiring_figure,
 )
 
 
+def saved(path: Path, **arrays: Any) -> Frames:
+    return read_wiring(save_wiring(path / "wiring.npz", **arrays))
+
+
 def test_a_file_comes_back_as_it_is(tmp_path: Path) -> None:
-    frames = read_wiring(save_wiring(tmp_path / "wiring.npz", sizes=(3, 4, 5)))
+    frames = saved(tmp_path, sizes=(3, 4, 5))
     assert frames.means.shape == frames.variances.shape == (5, 3, 3)
     assert frames.indices.shape == (5, 12, 3)
     assert frames.step.tolist() == [0, 100, 200, 300, 400]
@@ -42,8 +47,10 @@ def test_a_file_comes_back_as_it_is(tmp_path: Path) -> None:
         ({"indices": np.zeros((5, 2), int)}, r"its indices must be of shape \(5, m, 2\)"),
         ({"indices": np.zeros((5, 9, 2))}, r"its indices must be integers; got float64"),
         ({"shape": np.array([6, 4, 1])}, r"its shape must be of shape \(2\)"),
-        ({"variances": -np.ones((5, 3, 2))}, r"variances not negative"),
+        ({"variances": -np.ones((5, 3, 2))}, r"variances must not be negative"),
         ({"means": np.full((5, 3, 2), np.nan)}, r"means must be finite"),
+        ({"values": np.full((5, 3), np.inf)}, r"values must be finite"),
+        ({"shape": np.array([6, 0])}, r"its sizes at least 1"),
         ({"step": np.array([{}] * 5)}, r"allow_pickle"),
     ],
 )
@@ -69,10 +76,8 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
 
 def test_only_matrices_are_drawn(tmp_path: Path) -> None:
     path = save_wiring(tmp_path / "wiring.npz", sizes=(3, 4, 5))
-    for draw, name in ((draw_wiring, "a.png"), (draw_matrix, "a.png"), (animate_wiring, "a.gif")):
-        with pytest.raises(ValueError, match="with 2 index axes; got 3"):
-            draw(path, tmp_path / name)
-    assert [file.name for file in tmp_path.iterdir()] == ["wiring.npz"]
+    with pytest.raises(ValueError, match="with 2 index axes; got 3"):
+        read_matrix(path)
 
 
 @pytest.mark.parametrize(
@@ -86,21 +91,20 @@ def test_only_matrices_are_drawn(tmp_path: Path) -> None:
 def test_the_nearest_frames_are_taken_once(
     steps: tuple[int, ...], chosen: list[int], tmp_path: Path
 ) -> None:
-    frames = read_wiring(save_wiring(tmp_path / "wiring.npz"))
-    assert nearest_frames(frames, steps) == chosen
+    frames = saved(tmp_path)
+    assert nearest(frames.step, steps) == chosen
     panels = [axis for axis in wiring_figure(frames, steps).axes if axis.axison]
     titles = [f"{100 * number:,} batches" for number in chosen]
     assert [panel.get_title() for panel in panels] == titles
 
 
 def test_no_steps_are_no_figure(tmp_path: Path) -> None:
-    path = save_wiring(tmp_path / "wiring.npz")
     with pytest.raises(ValueError, match="steps must name at least one step"):
-        draw_wiring(path, tmp_path / "wiring.png", ())
+        wiring_figure(saved(tmp_path), ())
 
 
 def test_wires_are_drawn_where_and_as_wide_as_they_are(tmp_path: Path) -> None:
-    frames = read_wiring(save_wiring(tmp_path / "wiring.npz", step=np.array([0, 1, 2, 3, 9000])))
+    frames = saved(tmp_path, step=np.array([0, 1, 2, 3, 9000]))
     figure = Figure()
     axis = figure.add_subplot()
     draw_wires(axis, frames, 4, 2.0)
@@ -125,7 +129,7 @@ def test_wires_are_drawn_where_and_as_wide_as_they_are(tmp_path: Path) -> None:
 
 def test_an_ellipse_covers_its_deviations_on_paper(tmp_path: Path) -> None:
     """Its units are those of the axes: the outline in pixels is that of the data."""
-    frames = read_wiring(save_wiring(tmp_path / "wiring.npz"))
+    frames = saved(tmp_path)
     figure = wiring_figure(frames, (0,))
     figure.savefig(tmp_path / "wiring.png")
     axis = figure.axes[0]
@@ -139,7 +143,7 @@ def test_an_ellipse_covers_its_deviations_on_paper(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7])
 def test_titles_and_labels_are_inside_of_the_picture(count: int, tmp_path: Path) -> None:
-    frames = read_wiring(save_wiring(tmp_path / "wiring.npz", frames=7, sizes=(9, 9)))
+    frames = saved(tmp_path, frames=7, sizes=(9, 9))
     figure = wiring_figure(frames, [100 * i for i in range(count)])
     figure.savefig(tmp_path / "wiring.png")
     page, box = figure.bbox, figure.get_tightbbox()
@@ -149,7 +153,7 @@ def test_titles_and_labels_are_inside_of_the_picture(count: int, tmp_path: Path)
 
 def test_the_rounded_matrix_is_that_of_the_layer(tmp_path: Path) -> None:
     layer = sw.SparseLayer((7,), (5,), tuples=30, seed=3).eval()
-    wiring, drawn = layer.wiring(), layer.draw(mode="sampled")
+    wiring, drawn = layer.wiring(), layer.sample(mode="sampled")
     path = save_wiring(
         tmp_path / "wiring.npz",
         step=np.array([0]),
@@ -174,7 +178,7 @@ def test_the_matrix_has_symmetric_colours(tmp_path: Path) -> None:
     assert image.get_clim() == (-3.0, 3.0)
     titles = [axis.get_title() for axis in figure.axes[:3]]
     assert titles == ["before training", "after 400 batches", "the rounded matrix"]
-    assert draw_matrix(path, tmp_path / "matrix.png").stat().st_size > 500
+    assert save(figure, tmp_path / "matrix.png").stat().st_size > 500
 
 
 def test_a_matrix_of_zeros_can_be_drawn(tmp_path: Path) -> None:
@@ -184,47 +188,48 @@ def test_a_matrix_of_zeros_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_a_matrix_too_large_for_memory_is_refused(tmp_path: Path) -> None:
-    path = save_wiring(tmp_path / "wiring.npz", sizes=(65_536, 65_536))
-    with pytest.raises(
-        ValueError, match=r"at most 16,777,216 places .* got shape \(65536, 65536\)"
-    ):
-        draw_matrix(path, tmp_path / "matrix.png")
-    assert draw_wiring(path, tmp_path / "wiring.png", (0,)).exists()
+    frames = saved(tmp_path, sizes=(65_536, 65_536))
+    with pytest.raises(ValueError, match=r"at most 16,777,216 el.* got shape \(65536, 65536\)"):
+        matrix_figure(frames)
+    assert save(wiring_figure(frames, (0,)), tmp_path / "wiring.png").exists()
 
 
-@pytest.mark.parametrize(("frames", "shown"), [(1, 1), (5, 5)])
-def test_the_animation_shows_every_frame_and_rests(frames: int, shown: int, tmp_path: Path) -> None:
-    path = save_wiring(tmp_path / "wiring.npz", frames=frames)
-    made = animate_wiring(path, tmp_path / "wires.gif", frames_per_second=5)
-    with Image.open(made) as gif:
-        count = getattr(gif, "n_frames", 1)
-        times, corners = [], set()
-        for number in range(count):
+def read_gif(path: Path) -> tuple[list[int], list[np.ndarray]]:
+    """Durations and pictures of all frames; the animation loops."""
+    times, frames = [], []
+    with Image.open(path) as gif:
+        assert gif.info["loop"] == 0
+        for number in range(getattr(gif, "n_frames", 1)):
             gif.seek(number)
-            times.append(gif.info.get("duration"))
-            corners.add(gif.convert("RGB").getpixel((0, 0)))
-        assert (count, gif.info.get("loop")) == (shown, 0)
-    assert times == [200] * (shown - 1) + [2000]
-    assert corners == {(255, 255, 255)}
+            times.append(gif.info["duration"])
+            frames.append(np.asarray(gif.convert("RGB")))
+    return times, frames
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_the_animation_shows_every_frame_and_rests(count: int, tmp_path: Path) -> None:
+    made = animate_wiring(saved(tmp_path, frames=count), tmp_path / "wires.gif", 5)
+    times, frames = read_gif(made)
+    assert times == [200] * (count - 1) + [2000]
+    assert {tuple(frame[0, 0]) for frame in frames} == {(255, 255, 255)}
     assert sorted(file.name for file in tmp_path.iterdir()) == ["wires.gif", "wiring.npz"]
 
 
 def test_a_long_run_is_thinned_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparsewire_lab.identity.wiring._MOST_FRAMES", 3)
-    path = save_wiring(tmp_path / "wiring.npz", frames=9)
     drawn = []
     monkeypatch.setattr(
         "sparsewire_lab.identity.wiring.draw_wires",
         lambda axis, frames, number, _: drawn.append(number),
     )
-    animate_wiring(path, tmp_path / "wires.gif")
+    animate_wiring(saved(tmp_path, frames=9), tmp_path / "wires.gif")
     assert drawn == [0, 4, 8]
 
 
 def test_what_is_no_animation_is_refused(tmp_path: Path) -> None:
-    path = save_wiring(tmp_path / "wiring.npz")
+    frames = saved(tmp_path)
     for rate in (0, 51):
         with pytest.raises(ValueError, match=f"frames_per_second must be from 1 to 50; got {rate}"):
-            animate_wiring(path, tmp_path / "wires.gif", rate)
+            animate_wiring(frames, tmp_path / "wires.gif", rate)
     with pytest.raises(ValueError, match=r"path must end in \.gif; got .*wires\.png"):
-        animate_wiring(path, tmp_path / "wires.png")
+        animate_wiring(frames, tmp_path / "wires.png")

@@ -4,7 +4,7 @@ import webbrowser
 from pathlib import Path
 
 import pytest
-from lab.tests.report.report_runs import fill, identity, write, write_bench
+from lab.tests.figures.samples import fill, for_report, write, write_bench
 
 from sparsewire_lab.cli.main import main
 
@@ -27,19 +27,23 @@ def test_folders_that_are_here_are_taken(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").mkdir()  # without records: no error, since nobody named it
-    write(tmp_path / "out" / "identity.jsonl", identity(), identity(key="x") | {"curve": None})
+    write(
+        tmp_path / "out" / "identity.jsonl",
+        for_report("identity"),
+        for_report("identity", key="x", curve=None),
+    )
     assert main(["report"]) == 0
     said = capsys.readouterr()
-    assert "absent: the sorting experiment" in said.out
+    assert "missing: the sorting experiment" in said.out
     assert "to make it: sparsewire sorting --data digits" in said.out
-    assert "left out: out/identity.jsonl, run x: its curve" in said.err
+    assert "left out: out/identity.jsonl, line 2: skipped, curve must be" in said.err
     assert (tmp_path / "report.html").is_file()
 
 
 def test_it_opens_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
-    runs, out = write(tmp_path / "x.jsonl", identity()), tmp_path / "r.html"
+    runs, out = write(tmp_path / "x.jsonl", for_report("identity")), tmp_path / "r.html"
     assert main(["report", str(runs), "--out", str(out), "--open"]) == 0
     assert opened == [out.as_uri()]
 
@@ -63,9 +67,7 @@ def test_it_says_what_is_wrong(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.jsonl").write_text("\n")
-    write(tmp_path / "good.jsonl", identity())
-    with pytest.raises(SystemExit) as stopped:
-        main(["report", *words])
-    assert stopped.value.code == 2
+    write(tmp_path / "good.jsonl", for_report("identity"))
+    assert main(["report", *words]) == 2
     assert why in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()

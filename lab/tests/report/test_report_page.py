@@ -1,29 +1,21 @@
 """Records → the page: what is on it, that text cannot break out, and that it stays small."""
 
 import base64
+import io
 import json
 import re
-import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-from lab.tests.report.report_runs import (
-    attention,
-    fill,
-    identity,
-    save_wiring,
-    sorting,
-    write,
-    write_bench,
-)
+from lab.tests.figures.samples import fill, for_report, save_wiring, write, write_bench
 from PIL import Image
 
-from sparsewire_lab.report.gather import gather
-from sparsewire_lab.report.images import packed, picture, png
+from sparsewire_lab.report.load import load
 from sparsewire_lab.report.markup import data_script, element
 from sparsewire_lab.report.page import build_page, script
+from sparsewire_lab.report.viewers import packed, picture
 
 ROOT = Path(__file__).resolve().parents[3]
 HOSTILE = "\"'><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u2028&amp;{}`${1}"
@@ -56,7 +48,7 @@ class Tags(HTMLParser):
 
 
 def test_the_page_has_all_sections_and_viewers(tmp_path: Path) -> None:
-    found = gather([fill(tmp_path)], write_bench(tmp_path / "results.csv"))
+    found = load([fill(tmp_path)], write_bench(tmp_path / "results.csv"))
     page = build_page(found, "A title")
     tags = Tags(page.html)
     sections = [a["id"] for tag, a in tags.tags if tag == "section"]
@@ -70,11 +62,11 @@ def test_the_page_has_all_sections_and_viewers(tmp_path: Path) -> None:
         assert json.loads(tags.data[f"data-{name}"])
     assert len(tags.ids()) == len(set(tags.ids()))
     assert "<title>A title</title>" in page.html
-    assert (page.absent, page.notes) == ([], [])
+    assert (page.missing, page.notes) == ([], [])
 
 
 def test_numbers_stand_beside_what_made_them(tmp_path: Path) -> None:
-    page = build_page(gather([fill(tmp_path)]))
+    page = build_page(load([fill(tmp_path)]), "")
     assert "0.3\u00a0±\u00a00.071" in page.html  # of 0.25 and 0.35
     assert "30.00\u00a0±\u00a07.07 %" in page.html
     buttons = [a for tag, a in Tags(page.html).tags if tag == "button" and "data-command" in a]
@@ -84,38 +76,39 @@ def test_numbers_stand_beside_what_made_them(tmp_path: Path) -> None:
     assert all(a["aria-label"] for a in buttons)
 
 
-def test_missing_experiments_are_absent_and_named_at_the_end(tmp_path: Path) -> None:
-    page = build_page(gather([write(tmp_path / "x.jsonl", identity())]))
+def test_missing_experiments_are_named_at_the_end(tmp_path: Path) -> None:
+    page = build_page(load([write(tmp_path / "x.jsonl", for_report("identity"))]), "")
     ids = Tags(page.html).ids()
-    assert {"identity", "absent"} <= set(ids)
+    assert {"identity", "missing"} <= set(ids)
     assert not {"attention", "sorting", "speed"} & set(ids)
     assert "data-glimpses" not in ids
     assert "sparsewire attention --data digits" in page.html
 
 
 def test_nothing_is_fetched(tmp_path: Path) -> None:
-    page = build_page(gather([fill(tmp_path)], write_bench(tmp_path / "results.csv"))).html
+    page = build_page(load([fill(tmp_path)], write_bench(tmp_path / "results.csv")), "").html
     for _, found in Tags(page).tags:
         for name in ("src", "href", "srcset", "action"):
             assert (found.get(name) or "#").startswith(("data:", "#"))
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     assert "default-src &#x27;none&#x27;" in policy[1]
-    assert "url(" not in (ROOT / "src/sparsewire/report/assets/report.css").read_text()
+    assert "url(" not in (ROOT / "lab/src/sparsewire_lab/report/assets/report.css").read_text()
 
 
 def test_text_of_records_cannot_break_out(tmp_path: Path) -> None:
-    words = dict.fromkeys(("command", "device", "commit", "status", "date", "key"), HOSTILE)
-    more = words | {"versions": {"torch": HOSTILE, HOSTILE: "1"}}
-    save_wiring(tmp_path / "w.npz")
+    words = dict.fromkeys(("command", "device", "commit", "date"), HOSTILE)
+    more = words | {"versions": {"torch": HOSTILE}}
+    save_wiring(tmp_path / "w.npz", sizes=(8, 8))
     write(
         tmp_path / "x.jsonl",
-        identity(method=HOSTILE, target=HOSTILE, values=HOSTILE, wiring="w.npz") | more,
-        attention(model=HOSTILE, data=HOSTILE, preset=HOSTILE) | more | {"key": "b"},
-        sorting(method=HOSTILE, data=HOSTILE, loss=HOSTILE) | more | {"key": "c"},
-        identity() | {"experiment": HOSTILE, "key": "d"},
+        for_report("identity", wiring="w.npz") | more,
+        for_report("attention") | more,
+        for_report("sorting") | more,
+        for_report("identity") | {"experiment": HOSTILE, "key": "d"},
+        for_report("identity", method=HOSTILE, target=HOSTILE, values=HOSTILE),
     )
-    page = build_page(gather([tmp_path]), HOSTILE)
+    page = build_page(load([tmp_path]), HOSTILE)
     tags = Tags(page.html)
     scripts = [a for tag, a in tags.tags if tag == "script"]
     assert [a.get("type") for a in scripts[:-1]] == ["application/json"] * (len(scripts) - 1)
@@ -125,8 +118,9 @@ def test_text_of_records_cannot_break_out(tmp_path: Path) -> None:
     assert all(tag != "img" for tag, _ in tags.tags)
     assert "<!--" not in page.html.removeprefix("<!doctype")
     assert "\u2028" not in "".join(tags.data.values())
-    chart = json.loads(tags.data["data-chart-identity"])
-    assert chart["tasks"][0]["lines"][0]["name"].startswith(HOSTILE)
+    assert len(page.notes) == 2
+    (wires,) = json.loads(tags.data["data-wiring"])
+    assert wires["command"] == HOSTILE
     commands = [a["data-command"] for _, a in tags.tags if "data-command" in a]
     assert HOSTILE in commands
 
@@ -139,17 +133,16 @@ def test_elements_escape_text_and_attributes() -> None:
     assert json.loads(re.sub(r"<[^>]*>", "", text)) == {"a": "</script>\u2028&"}
 
 
-def test_pictures_are_whole(tmp_path: Path) -> None:
+def test_pictures_are_whole() -> None:
     image = np.arange(15, dtype=np.uint8).reshape(3, 5) * 17
-    (tmp_path / "x.png").write_bytes(png(image))
-    with Image.open(tmp_path / "x.png") as opened:
-        np.testing.assert_array_equal(np.asarray(opened), image)
-    start, _, data = picture(np.array([[0.0, 1.0], [-1.0, np.nan]])).partition(",")
-    assert start == "data:image/png;base64"
-    rows = zlib.decompress(base64.b64decode(data).split(b"IDAT")[1][:-16])
-    assert list(rows) == [0, 0, 255, 0, 0, 0]
-    with pytest.raises(ValueError, match="must be"):
-        png(np.zeros((2, 2)))
+    for given, shown in (
+        (image, image),
+        (np.array([[0.0, 1.0], [-1.0, np.nan]]), np.array([[0, 255], [0, 0]])),
+    ):
+        start, _, data = picture(given).partition(",")
+        assert start == "data:image/png;base64"
+        with Image.open(io.BytesIO(base64.b64decode(data))) as opened:
+            np.testing.assert_array_equal(np.asarray(opened), shown)
 
 
 def test_numbers_are_packed_and_refused_if_they_do_not_fit() -> None:
@@ -162,8 +155,8 @@ def test_numbers_are_packed_and_refused_if_they_do_not_fit() -> None:
 
 
 def test_the_published_results_make_a_small_page() -> None:
-    found = gather([ROOT / "results"], ROOT / "benchmarks" / "results.csv")
-    page = build_page(found)
+    found = load([ROOT / "results"], ROOT / "results" / "bench.csv")
+    page = build_page(found, "")
     assert len(page.html.encode()) < 3_000_000
     assert page.notes == []
     assert "0.79\u00a0±\u00a00.04 %" in page.html

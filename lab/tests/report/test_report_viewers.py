@@ -6,27 +6,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab.tests.attention.attention_runs import save_looks
-from lab.tests.report.report_runs import (
-    attention,
+from lab.tests.figures.samples import (
     fill,
-    identity,
+    for_report,
+    save_frames,
+    save_keys,
     save_wiring,
-    sorting,
     write,
     write_bench,
 )
-from lab.tests.sorting.sorting_runs import save_keys
 
 from sparsewire_lab.report.benchmarks import cases, chart
 from sparsewire_lab.report.curves import chart as curves_of
-from sparsewire_lab.report.gather import Found, gather
-from sparsewire_lab.report.glimpses import gallery
-from sparsewire_lab.report.lines import lines_of
+from sparsewire_lab.report.entries import entries_of
+from sparsewire_lab.report.glimpses import galleries
+from sparsewire_lab.report.load import Results, load
 from sparsewire_lab.report.origin import origins
 from sparsewire_lab.report.results import full_head, full_row, summary
 from sparsewire_lab.report.sorting import strips
-from sparsewire_lab.report.wiring import viewer
+from sparsewire_lab.report.wiring import wirings
 
 KINDS = {"u1": "<u1", "u2": "<u2", "f4": "<f4"}
 
@@ -36,14 +34,14 @@ def unpacked(found: dict[str, Any]) -> np.ndarray:
     return data.reshape(found["shape"])
 
 
-def gathered(folder: Path, *records: dict[str, Any]) -> Found:
-    return gather([write(folder / "runs.jsonl", *records)])
+def loaded(folder: Path, *records: dict[str, Any]) -> Results:
+    return load([write(folder / "runs.jsonl", *records)])
 
 
 def test_wires_are_shown_as_they_were(tmp_path: Path) -> None:
-    save_wiring(tmp_path / "w.npz")
-    found = gathered(tmp_path, identity(wiring="w.npz"))
-    (view,) = viewer(found.records, [])
+    save_wiring(tmp_path / "w.npz", frames=6, sizes=(3, 3))
+    found = loaded(tmp_path, for_report("identity", wiring="w.npz"))
+    (view,) = wirings(found.records, [])
     with np.load(tmp_path / "w.npz") as file:
         np.testing.assert_array_equal(unpacked(view["means"]), file["means"])
         np.testing.assert_array_equal(unpacked(view["variances"]), file["variances"])
@@ -58,17 +56,17 @@ def test_wires_are_shown_as_they_were(tmp_path: Path) -> None:
 
 
 def test_matrices_that_are_too_large_to_see_are_not_shown(tmp_path: Path) -> None:
-    save_wiring(tmp_path / "w.npz", size=300)
-    assert viewer(gathered(tmp_path, identity(wiring="w.npz")).records, []) == []
+    save_wiring(tmp_path / "w.npz", sizes=(300, 300))
+    assert wirings(loaded(tmp_path, for_report("identity", wiring="w.npz")).records, []) == []
 
 
-def test_galleries_show_watched_images_and_some_mistakes(tmp_path: Path) -> None:
-    save_looks(tmp_path / "a.npz", watched=9, mistakes=7, boxes=2)
-    runs = [attention(seed, wiring="a.npz", canvas=30) for seed in (1, 0)]
-    found = gathered(tmp_path, *runs)
-    (shown,) = gallery(lines_of("attention", found.records), [])
+def test_galleries_show_tracked_images_and_some_mistakes(tmp_path: Path) -> None:
+    save_frames(tmp_path / "a.npz", tracked=9, mistakes=7, boxes=2)
+    runs = [for_report("attention", seed, wiring="a.npz", canvas=30) for seed in (1, 0)]
+    found = loaded(tmp_path, *runs)
+    (shown,) = galleries(entries_of("attention", found.records), [])
     assert "seed 0" in shown["name"]
-    assert shown["watched"] == 8
+    assert shown["tracked"] == 8
     wrong = [card["truth"] != card["answer"] for card in shown["cards"]]
     assert wrong == [False] * 8 + [True] * 4
     with np.load(tmp_path / "a.npz") as file:
@@ -80,7 +78,7 @@ def test_galleries_show_watched_images_and_some_mistakes(tmp_path: Path) -> None
 
 def test_our_galleries_come_first_and_no_two_have_one_name(tmp_path: Path) -> None:
     """Baselines of a small canvas do not take the place of glimpses on a large one."""
-    save_looks(tmp_path / "a.npz")
+    save_frames(tmp_path / "a.npz")
     settings: list[dict[str, Any]] = [
         {"model": "transformer"},
         {"preset": "paper"},
@@ -89,12 +87,12 @@ def test_our_galleries_come_first_and_no_two_have_one_name(tmp_path: Path) -> No
         {"canvas": 400},
     ]
     runs = [
-        attention(wiring="a.npz", **setting) | {"key": str(number)}
+        for_report("attention", wiring="a.npz", **setting) | {"key": str(number)}
         for number, setting in enumerate(settings)
     ]
-    found = gathered(tmp_path, *runs)
+    found = loaded(tmp_path, *runs)
     plain = "1 glimpse of 32 × 32"
-    assert [shown["name"] for shown in gallery(lines_of("attention", found.records), [])] == [
+    assert [shown["name"] for shown in galleries(entries_of("attention", found.records), [])] == [
         f"{plain}, canvas 100 × 100, seed 0",
         f"{plain}, canvas 400 × 400, seed 0",
         f"{plain}, paper's settings, canvas 100 × 100, seed 0",
@@ -103,27 +101,26 @@ def test_our_galleries_come_first_and_no_two_have_one_name(tmp_path: Path) -> No
     ]
 
 
-def test_a_number_of_the_paper_is_said_once(tmp_path: Path) -> None:
-    runs = [attention(preset=preset) | {"key": preset} for preset in ("ours", "paper")]
-    found = gathered(tmp_path, *runs)
-    (task,) = summary("attention", lines_of("attention", found.records))
-    assert len(task.ours) == 2
-    assert task.paper == ["1 glimpse of 32 × 32: 0.85\u00a0%"]
-
-
-def test_the_paper_s_error_of_a_sort_is_said_once(tmp_path: Path) -> None:
-    task = {"size": 16, "places": 3, "data": "mnist"}
-    runs = [sorting(method=method, **task) for method in ("exact", "sampled", "odd_even")]
-    found = gathered(tmp_path, *runs)
-    (row,) = summary("sorting", lines_of("sorting", found.records))
+def test_a_number_of_the_paper_is_given_once(tmp_path: Path) -> None:
+    runs = [
+        for_report("attention", preset=preset) | {"key": preset} for preset in ("ours", "paper")
+    ]
+    task: dict[str, Any] = {"size": 16, "places": 3, "data": "mnist"}
+    methods = ("exact", "sampled", "odd_even")
+    runs += [for_report("sorting", method=method, **task) for method in methods]
+    found = loaded(tmp_path, *runs)
+    (row,) = summary("attention", entries_of("attention", found.of("attention")))
+    assert len(row.ours) == 2
+    assert row.paper == ["1 glimpse of 32 × 32: 0.85\u00a0%"]
+    (row,) = summary("sorting", entries_of("sorting", found.of("sorting")))
     assert row.paper == ["sampled quicksort, strict error: around 40\u00a0%"]
     assert (len(row.ours), len(row.baselines)) == (2, 1)
 
 
 def test_a_sort_is_shown_level_by_level(tmp_path: Path) -> None:
     save_keys(tmp_path / "s.npz", places=2)
-    found = gathered(tmp_path, sorting(wiring="s.npz", places=2))
-    (strip,) = strips(lines_of("sorting", found.records), [])
+    found = loaded(tmp_path, for_report("sorting", wiring="s.npz", places=2))
+    (strip,) = strips(entries_of("sorting", found.records), [])
     assert (strip["levels"], strip["places"], len(strip["images"])) == (2, 2, 4)
     assert strip["misplaced"] == [4, 2, 0]
     assert strip["spearman"][-1] == 1.0
@@ -136,7 +133,7 @@ def test_both_presets_of_each_task_are_shown_before_others(tmp_path: Path) -> No
     """Six in all, of runs that left a file."""
     save_keys(tmp_path / "s.npz")
     runs = [
-        sorting(method=method, size=size, preset=preset, loss=loss, wiring="s.npz")
+        for_report("sorting", method=method, size=size, preset=preset, loss=loss, wiring="s.npz")
         | {"key": f"{size}{method}{preset}"}
         for size in (4, 8, 16)
         for method, preset, loss in (
@@ -145,23 +142,17 @@ def test_both_presets_of_each_task_are_shown_before_others(tmp_path: Path) -> No
             ("sampled", "paper", "steps"),
         )
     ]
-    runs.append(sorting(method="likelihood", size=32, loss="order") | {"key": "no file"})
-    found = gathered(tmp_path, *runs)
-    names = [strip["name"] for strip in strips(lines_of("sorting", found.records), [])]
+    runs.append(
+        for_report("sorting", method="likelihood", size=32, loss="order") | {"key": "no file"}
+    )
+    found = loaded(tmp_path, *runs)
+    names = [strip["name"] for strip in strips(entries_of("sorting", found.records), [])]
     assert len(names) == 6
     for size, (ours, paper) in zip(
         (4, 8, 16), zip(names[::2], names[1::2], strict=True), strict=True
     ):
         assert ours.startswith(f"sort {size} numbers of 1 digit, small digits: likelihood")
         assert "paper's settings" in paper
-
-
-def test_keys_without_a_sort_are_shown_alone(tmp_path: Path) -> None:
-    save_keys(tmp_path / "s.npz", halves=None, images=None)
-    found = gathered(tmp_path, sorting(wiring="s.npz"))
-    (strip,) = strips(lines_of("sorting", found.records), [])
-    assert strip["levels"] == 0
-    assert "images" not in strip
 
 
 def save_sort(path: Path, n: int) -> None:
@@ -180,23 +171,22 @@ def test_eight_numbers_are_shown_first(tmp_path: Path) -> None:
     for n in (4, 8, 16):
         save_sort(tmp_path / f"{n}.npz", n)
     save_keys(tmp_path / "2.npz", halves=None, images=None)
-    runs = [sorting(wiring=f"{n}.npz", size=n, places=3) | {"key": str(n)} for n in (2, 4, 8, 16)]
-    shown = strips(lines_of("sorting", gathered(tmp_path, *runs).records), [])
+    runs = [
+        for_report("sorting", wiring=f"{n}.npz", size=n, places=3) | {"key": str(n)}
+        for n in (2, 4, 8, 16)
+    ]
+    shown = strips(entries_of("sorting", loaded(tmp_path, *runs).records), [])
     assert [strip["levels"] for strip in shown] == [3, 2, 4, 0]
-
-
-def test_the_digits_of_a_number_are_one_picture(tmp_path: Path) -> None:
-    save_sort(tmp_path / "s.npz", 16)
-    found = gathered(tmp_path, sorting(wiring="s.npz", size=16, places=3))
-    (strip,) = strips(lines_of("sorting", found.records), [])
-    head = base64.b64decode(strip["images"][0].partition(",")[2])[16:24]
+    assert "images" not in shown[3]
+    # The digits of a number are one picture: three of 5 × 6 pixels.
+    head = base64.b64decode(shown[2]["images"][0].partition(",")[2])[16:24]
     assert (int.from_bytes(head[:4]), int.from_bytes(head[4:])) == (15, 6)
 
 
 def test_curves_keep_all_points_of_few_runs_and_some_of_many(tmp_path: Path) -> None:
     long = {"step": list(range(5000)), "error": [0.5] * 5000}
-    found = gathered(tmp_path, identity(), identity(1, curve=long))
-    curves = curves_of("identity", lines_of("identity", found.records))
+    found = loaded(tmp_path, for_report("identity"), for_report("identity", 1, curve=long))
+    curves = curves_of("identity", entries_of("identity", found.records))
     assert curves is not None
     few, many = curves["tasks"][0]["lines"][0]["runs"]
     assert few["step"] == [0, 100, 200, 300, 400, 500]
@@ -208,22 +198,22 @@ def test_curves_keep_all_points_of_few_runs_and_some_of_many(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("experiment", ["identity", "attention", "sorting"])
 def test_rows_have_as_many_cells_as_their_head(tmp_path: Path, experiment: str) -> None:
-    found = gather([fill(tmp_path)])
-    lines = lines_of(experiment, found.of(experiment))
-    for line in lines:
-        assert len(full_row(experiment, line)) == len(full_head(experiment))
-    assert summary(experiment, lines)
+    found = load([fill(tmp_path)])
+    entries = entries_of(experiment, found.of(experiment))
+    for entry in entries:
+        assert len(full_row(experiment, entry)) == len(full_head(experiment))
+    assert summary(experiment, entries)
 
 
 def test_runs_that_diverged_are_said_to_have(tmp_path: Path) -> None:
-    found = gathered(tmp_path, identity(status="diverged", final=None))
-    (task,) = summary("identity", lines_of("identity", found.records))
-    assert task.ours[0].number == "diverged"
+    found = loaded(tmp_path, for_report("identity", status="diverged", final=None))
+    (task,) = summary("identity", entries_of("identity", found.records))
+    assert task.ours[0].text == "diverged"
     assert task.ours[0].seeds == "1 of 1 diverged"
 
 
 def test_benchmarks_are_those_of_the_newest_run(tmp_path: Path) -> None:
-    found = gather([], write_bench(tmp_path / "r.csv"))
+    found = load([], write_bench(tmp_path / "r.csv"))
     ((device, case, rows),) = cases(found.bench)
     assert (device, case, len(rows)) == ("a machine", "spread", 6)
     growth = chart(found.bench)
@@ -235,7 +225,7 @@ def test_benchmarks_are_those_of_the_newest_run(tmp_path: Path) -> None:
 
 
 def test_origins_are_counted(tmp_path: Path) -> None:
-    found = gather([fill(tmp_path)], write_bench(tmp_path / "r.csv"))
+    found = load([fill(tmp_path)], write_bench(tmp_path / "r.csv"))
     rows = origins(found)
     assert ("a machine", "identity, 6 runs", "python 3.11.0, torch 2.13.0") in [r[:3] for r in rows]
     assert {row[3] for row in rows} == {"0123456789", "0123"}

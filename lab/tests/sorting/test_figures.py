@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab.tests.sorting.sorting_runs import make_sorting
+from lab.tests.figures.samples import make_sorting
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sparsewire_lab.sorting.curves import draw_sorting_errors, sorting_figure
+from sparsewire_lab.figures.save import save
+from sparsewire_lab.sorting.curves import sorting_figure
 from sparsewire_lab.sorting.settings import METHODS
 
 FALLING = [0.9, 0.2, 0.05, 0.02]
@@ -68,8 +69,7 @@ def test_errors_are_drawn_where_they_are(tmp_path: Path) -> None:
     assert axis.get_xlabel() == "iterations of training"
     assert words(figure) == ["likelihood", *KINDS, PAPER]
     assert title(figure) == "bars: one standard deviation over seeds"
-    path = draw_sorting_errors(runs, tmp_path / "new" / "errors.png")
-    with Image.open(path) as picture:
+    with Image.open(save(figure, tmp_path / "new" / "errors.png")) as picture:
         assert picture.width == 1200
         assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
 
@@ -101,7 +101,7 @@ def test_bars_that_would_reach_zero_end_before(tmp_path: Path) -> None:
     (axis,) = sorting_figure(runs).axes
     assert all(0 < low <= high for _, low, high in bars(axis))
     assert max(high for x, _, high in bars(axis) if x) == pytest.approx(5 + math.sqrt(32))
-    draw_sorting_errors(runs, tmp_path / "errors.png")
+    save(sorting_figure(runs), tmp_path / "errors.png")
 
 
 @pytest.mark.parametrize("errors", [[0.0, 0.0], [0.9, 0.02, 0.0]])
@@ -110,7 +110,7 @@ def test_zero_has_a_place(errors: list[float], tmp_path: Path) -> None:
     low, high = axis.get_ylim()
     assert axis.get_yscale() == "symlog"
     assert low < 0 < high
-    draw_sorting_errors([make_sorting(errors)], tmp_path / "errors.png")
+    save(sorting_figure([make_sorting(errors)]), tmp_path / "errors.png")
 
 
 @pytest.mark.parametrize("sizes", [[4], [4, 8], [4, 8, 16], [4, 8, 16, 32], [3, 5, 7, 9, 15]])
@@ -245,7 +245,7 @@ def test_runs_of_fewer_steps_have_a_panel_of_their_own(tmp_path: Path) -> None:
     ]
     names = ["likelihood", "sampled quicksort, paper's settings", "SoftSort", "odd-even network"]
     assert words(figure)[:4] == names
-    draw_sorting_errors(runs, tmp_path / "errors.png")
+    save(sorting_figure(runs), tmp_path / "errors.png")
 
 
 def test_what_all_settings_share_is_said_once() -> None:
@@ -280,12 +280,11 @@ def test_tasks_that_differ_are_told_apart() -> None:
     assert words(figure)[:2] == ["likelihood, mnist", "likelihood, digits"]
 
 
-def test_nothing_to_show_is_said(tmp_path: Path) -> None:
+def test_nothing_to_show_is_said() -> None:
     diverged = make_sorting(FALLING, other={"status": "diverged"})
     unknown = make_sorting(FALLING, key="b")
     del unknown["curve"]["error"]
     other = make_sorting(FALLING, other={"experiment": "identity"})
     records = [diverged, unknown, other, make_sorting([None], key="c")]
     with pytest.raises(ValueError, match=r"that did not diverge.* got 4 records, none of these"):
-        draw_sorting_errors(records, tmp_path / "errors.png")
-    assert list(tmp_path.iterdir()) == []
+        sorting_figure(records)

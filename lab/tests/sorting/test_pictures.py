@@ -7,26 +7,31 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab.tests.sorting.sorting_runs import hard_half, save_keys
+from lab.tests.figures.samples import hard_half, save_keys
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from PIL import Image
 from scipy import stats
 
 from sparsewire.sorting import QuickSort
-from sparsewire_lab.sorting.keys import draw_keys, keys_figure, three_frames
+from sparsewire_lab.figures.save import save
+from sparsewire_lab.sorting.keys import keys_figure, steps_figure, three_frames
 from sparsewire_lab.sorting.keys_file import Keys, misplaced, read_keys, sort_of, spearman
-from sparsewire_lab.sorting.steps import draw_steps, steps_figure
+
+
+def saved(path: Path, **arrays: Any) -> Keys:
+    return read_keys(save_keys(path / "keys.npz", **arrays))
+
 
 # The file.
 
 
 def test_a_file_comes_back_as_it_is(tmp_path: Path) -> None:
     path = save_keys(tmp_path / "keys.npz")
-    kept = read_keys(path)
+    keys = read_keys(path)
     with np.load(path) as file:
         for name in Keys._fields:
-            np.testing.assert_array_equal(getattr(kept, name), file[name])
+            np.testing.assert_array_equal(getattr(keys, name), file[name])
     without = read_keys(save_keys(path, halves=None, images=None))
     assert (without.halves, without.images) == (None, None)
 
@@ -46,8 +51,14 @@ def test_a_file_comes_back_as_it_is(tmp_path: Path) -> None:
         ({"halves": np.zeros(3)}, r"its halves must be of shape \(3, levels, 4, 4\)"),
         ({"halves": None}, r"halves and images, or none of them"),
         ({"images": None}, r"halves and images, or none of them"),
-        ({"images": np.zeros((5, 1, 6, 6), np.uint8)}, r"its images must be of shape \(at most 4"),
-        ({"images": np.zeros((4, 6, 6), np.uint8)}, r"its images must be of shape \(at most 4"),
+        (
+            {"images": np.zeros((5, 1, 6, 6), np.uint8)},
+            r"its images must be at most the 4 of its keys; got 5",
+        ),
+        (
+            {"images": np.zeros((4, 6, 6), np.uint8)},
+            r"its images must be of shape \(numbers, digits",
+        ),
         ({"images": np.zeros((4, 1, 6, 6))}, r"its images must be uint8; got float64"),
     ],
 )
@@ -69,15 +80,15 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_set_is_moved_by_its_halves(tmp_path: Path) -> None:
     """3 1 4 2 → 1 2 | 3 4 → 1 2 3 4, and back; where nothing is known, all is the mean."""
-    kept = read_keys(save_keys(tmp_path / "keys.npz"))
-    last = sort_of(kept, 2)
+    keys = saved(tmp_path)
+    last = sort_of(keys, 2)
     assert last.values.shape == last.targets.shape == (3, 4, 1, 6, 6)
     bright = np.array([[10, 20, 30, 40], [20, 40, 10, 30], [20, 40, 10, 30]]) / 255
     for pictures in last:
         np.testing.assert_allclose(
             pictures, np.broadcast_to(bright[..., None, None, None], last[0].shape)
         )
-    first = sort_of(kept, 0)
+    first = sort_of(keys, 0)
     np.testing.assert_allclose(
         first.values[:, :, 0, 0, 0] * 255, [[10, 20, 30, 40], [25] * 4, [25] * 4]
     )
@@ -104,22 +115,21 @@ def test_a_sort_is_that_of_the_layer(tmp_path: Path) -> None:
 
 
 def test_misplaced_numbers_are_counted(tmp_path: Path) -> None:
-    kept = read_keys(save_keys(tmp_path / "keys.npz"))
+    keys = saved(tmp_path)
     # 4 3 2 1 for 3 1 4 2: they come as 2 4 1 3. 3 1 2 4: they come as 1 4 3 2.
-    assert [misplaced(kept, frame) for frame in range(3)] == [4, 2, 0]
-    ties = read_keys(save_keys(tmp_path / "keys.npz", values=np.array([3, 1, 3, 3])))
+    assert [misplaced(keys, frame) for frame in range(3)] == [4, 2, 0]
+    ties = saved(tmp_path, values=np.array([3, 1, 3, 3]))
     assert [misplaced(ties, frame) for frame in range(3)] == [2, 0, 0]
 
 
 def test_without_halves_there_is_no_sort(tmp_path: Path) -> None:
-    kept = read_keys(save_keys(tmp_path / "keys.npz", halves=None, images=None))
+    keys = saved(tmp_path, halves=None, images=None)
     with pytest.raises(ValueError, match="keys must have halves and images"):
-        sort_of(kept, 0)
+        sort_of(keys, 0)
     with pytest.raises(ValueError, match="keys must have the images of a set"):
-        misplaced(kept, 0)
+        misplaced(keys, 0)
     with pytest.raises(ValueError, match="keys must have halves and images"):
-        draw_steps(tmp_path / "keys.npz", tmp_path / "steps.png")
-    assert not (tmp_path / "steps.png").exists()
+        steps_figure(keys)
 
 
 # Keys against numbers.
@@ -155,8 +165,8 @@ def test_frames_are_the_first_one_between_and_the_last(steps: list[int], chosen:
 
 def test_keys_are_drawn_where_they_are(tmp_path: Path) -> None:
     path = save_keys(tmp_path / "keys.npz")
-    kept = read_keys(path)
-    figure = keys_figure(kept)
+    keys = read_keys(path)
+    figure = keys_figure(keys)
     titles = [axis.get_title() for axis in figure.axes]
     # Of 3 1 4 2 and 4 3 2 1 the squares of rank differences are 1, 4, 4, 1: 1 - 6 · 10 / 60.
     # And with 3 1 2 4 they are 0, 0, 4, 4: 1 - 6 · 8 / 60.
@@ -165,25 +175,25 @@ def test_keys_are_drawn_where_they_are(tmp_path: Path) -> None:
         "step 100\nSpearman's ρ 0.200",
         "step 900\nSpearman's ρ 1.000",
     ]
-    for axis, keys in zip(figure.axes, kept.keys, strict=True):
+    for axis, drawn in zip(figure.axes, keys.keys, strict=True):
         (points,) = axis.collections
         found = np.asarray(points.get_offsets())
-        np.testing.assert_allclose(found, np.stack([kept.values, keys], 1))
+        np.testing.assert_allclose(found, np.stack([keys.values, drawn], 1))
     assert figure.axes[0].get_ylabel() == "key that the network gives it"
     assert figure.get_supxlabel() == "true value of each of 4 held-out numbers"
-    with Image.open(draw_keys(path, tmp_path / "new" / "keys.png")) as picture:
+    with Image.open(save(figure, tmp_path / "new" / "keys.png")) as picture:
         assert picture.width == 1200
 
 
 def test_keys_that_are_all_equal_have_no_correlation(tmp_path: Path) -> None:
-    path = save_keys(tmp_path / "keys.npz", keys=np.ones((3, 4)))
-    assert "unknown" in keys_figure(read_keys(path)).axes[0].get_title()
-    draw_keys(path, tmp_path / "keys.png")
+    figure = keys_figure(saved(tmp_path, keys=np.ones((3, 4))))
+    assert "unknown" in figure.axes[0].get_title()
+    save(figure, tmp_path / "keys.png")
 
 
 def test_keys_without_a_sort_are_drawn_too(tmp_path: Path) -> None:
-    path = save_keys(tmp_path / "keys.npz", halves=None, images=None)
-    assert draw_keys(path, tmp_path / "keys.png").stat().st_size > 1000
+    figure = keys_figure(saved(tmp_path, halves=None, images=None))
+    assert save(figure, tmp_path / "keys.png").stat().st_size > 1000
 
 
 # The sort as it happens.
@@ -195,11 +205,11 @@ def texts(axis: Axes) -> list[str]:
 
 def test_rows_are_the_levels_of_the_sort(tmp_path: Path) -> None:
     path = save_keys(tmp_path / "keys.npz")
-    kept = read_keys(path)
-    figure = steps_figure(kept)
+    keys = read_keys(path)
+    figure = steps_figure(keys)
     assert len(figure.axes) == 6  # two sides at three steps
     for number, (left, right) in enumerate(zip(figure.axes[::2], figure.axes[1::2], strict=True)):
-        for axis, pictures in zip((left, right), sort_of(kept, number), strict=True):
+        for axis, pictures in zip((left, right), sort_of(keys, number), strict=True):
             assert len(axis.images) == 3
             for image, row in zip(axis.images, pictures, strict=True):
                 joined = np.concatenate(row[:, 0], axis=1)
@@ -214,12 +224,12 @@ def test_rows_are_the_levels_of_the_sort(tmp_path: Path) -> None:
         "step 100: 2 of 4 misplaced",
         "step 900: all in order",
     ]
-    with Image.open(draw_steps(path, tmp_path / "new" / "steps.png")) as picture:
+    with Image.open(save(figure, tmp_path / "new" / "steps.png")) as picture:
         assert picture.width == 1200
 
 
 def test_numbers_stand_in_the_order_of_their_keys(tmp_path: Path) -> None:
-    figure = steps_figure(read_keys(save_keys(tmp_path / "keys.npz", places=2)))
+    figure = steps_figure(saved(tmp_path, places=2))
     found = [texts(axis)[:4] for axis in figure.axes]
     right = ["10", "20", "30", "40"]
     assert found == [["20", "40", "10", "30"], right, ["10", "40", "30", "20"], right, right, right]
@@ -238,7 +248,7 @@ def test_small_numbers_begin_with_zeros(tmp_path: Path) -> None:
 
 def test_buckets_are_cut_where_quicksort_cuts_them(tmp_path: Path) -> None:
     """Of four: none, in the middle, and in the last row nothing is left to cut."""
-    axis = steps_figure(read_keys(save_keys(tmp_path / "keys.npz"))).axes[0]
+    axis = steps_figure(saved(tmp_path)).axes[0]
     cuts = [
         (np.asarray(line.get_xdata())[0], np.asarray(line.get_ydata())[0])
         for line in axis.lines
@@ -281,13 +291,13 @@ def test_everything_stays_inside_of_the_picture(
 
 def test_long_sets_have_their_digits_below_each_other(tmp_path: Path) -> None:
     path = save_large(tmp_path / "keys.npz", 16, 3)
-    kept = read_keys(path)
-    assert kept.images is not None
-    figure = steps_figure(kept)
+    keys = read_keys(path)
+    assert keys.images is not None
+    figure = steps_figure(keys)
     shown = np.asarray(figure.axes[0].images[0].get_array())
     assert shown.shape == (18, 96)
     # The third number: its digits from top to bottom.
-    np.testing.assert_allclose(shown[:, 12:18], np.concatenate(list(kept.images[2])) / 255)
+    np.testing.assert_allclose(shown[:, 12:18], np.concatenate(list(keys.images[2])) / 255)
     assert "below each other" in figure.texts[-1].get_text()
     short = steps_figure(read_keys(save_large(path, 8, 3)))
     assert np.asarray(short.axes[0].images[0].get_array()).shape == (6, 144)

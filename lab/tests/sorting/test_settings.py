@@ -5,24 +5,24 @@ import random
 from typing import Any
 
 import pytest
-from lab.tests.sorting.sorting_runs import make_sorting
+from lab.tests.figures.samples import make_sorting
 
 from sparsewire_lab.sorting.experiment import Sorting
 from sparsewire_lab.sorting.settings import (
     PROTOCOL,
-    papers,
+    SETTINGS,
+    departure_words,
+    names,
     rank,
-    sorting_departures,
-    sorting_names,
-    sorting_settings,
-    sorting_words,
+    reported,
+    settings,
 )
 
 
 def test_a_key_is_a_setting() -> None:
     runs = [make_sorting([0.1], key=key, seed=seed) for seed in (0, 1) for key in "ab"]
     other = make_sorting([0.1], key="c", other={"experiment": "identity"})
-    first, second = sorting_settings([*runs, other])
+    first, second = settings([*runs, other])
     assert [[run["seed"] for run in group.runs] for group in (first, second)] == [[0, 1], [0, 1]]
     assert (first.setting["key"], second.setting["key"]) == ("a", "b")
 
@@ -47,7 +47,7 @@ def test_the_order_is_that_of_tables() -> None:
     ]
     runs = [make_sorting([0.1], key=str(i), **setting) for i, setting in enumerate(order)]
     random.Random(0).shuffle(runs)
-    found = [group.setting["key"] for group in sorting_settings(runs)]
+    found = [group.setting["key"] for group in settings(runs)]
     assert found == [str(i) for i in range(len(order))]
     assert rank({"method": "likelihood"}) == 0
     assert rank({"method": "another"}) == 9
@@ -82,17 +82,15 @@ def test_the_order_is_that_of_tables() -> None:
 )
 def test_names_say_what_differs(settings_of: list[dict], expected: list[str]) -> None:
     runs = [make_sorting([0.1], key=str(i), **setting) for i, setting in enumerate(settings_of)]
-    assert sorting_names(sorting_settings(runs)) == expected
+    assert names(settings(runs)) == expected
 
 
 def test_what_is_told_elsewhere_is_not_said_again() -> None:
     tried = [{"size": 4}, {"size": 8, "lr": 0.1}, {"size": 8, "lr": 0.2, "preset": "paper"}]
-    groups = sorting_settings(
-        make_sorting([0.1], key=str(i), **setting) for i, setting in enumerate(tried)
-    )
-    assert sorting_names(groups, told=("size", "preset", "lr")) == ["likelihood"] * 3
-    names = sorting_names(groups, told=("size", "preset"))
-    assert names == ["likelihood", "likelihood, lr 0.1", "likelihood, lr 0.2"]
+    groups = settings(make_sorting([0.1], key=str(i), **setting) for i, setting in enumerate(tried))
+    assert names(groups, stated=("size", "preset", "lr")) == ["likelihood"] * 3
+    found = names(groups, stated=("size", "preset"))
+    assert found == ["likelihood", "likelihood, lr 0.1", "likelihood, lr 0.2"]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +120,7 @@ def test_what_is_told_elsewhere_is_not_said_again() -> None:
     ],
 )
 def test_names_say_what_is_not_as_the_preset_has_it(arguments: dict, name: str) -> None:
-    assert sorting_names(sorting_settings([make_sorting([0.1], **arguments)])) == [name]
+    assert names(settings([make_sorting([0.1], **arguments)])) == [name]
 
 
 def setting_of(**arguments: Any) -> dict[str, Any]:
@@ -155,34 +153,37 @@ def test_what_was_given_beside_a_preset_is_found(task: dict, given: dict) -> Non
     """Whatever method and network make of it; what the preset has itself is not given."""
     alone = setting_of(**task)
     wanted = {name: value for name, value in given.items() if alone[name] != value}
-    assert sorting_departures(setting_of(**task, **given)) == wanted
+    assert SETTINGS.departures(setting_of(**task, **given)) == wanted
 
 
 def test_some_arguments_are_the_likelihood_s() -> None:
-    assert sorting_departures(setting_of(bend=0.0)) == {"bend": 0.0}
-    assert sorting_departures(setting_of(method="softsort")) == {}
-    assert sorting_departures(setting_of(method="sampled", samples=3)) == {"samples": 3}
-    assert sorting_departures(setting_of(data="digits")) == {}
-    words = sorting_words(setting_of(tanh=False, decay=0.1), told=("decay",))
+    assert SETTINGS.departures(setting_of(bend=0.0)) == {"bend": 0.0}
+    assert SETTINGS.departures(setting_of(method="softsort")) == {}
+    assert SETTINGS.departures(setting_of(method="sampled", samples=3)) == {"samples": 3}
+    assert SETTINGS.departures(setting_of(data="digits")) == {}
+    words = departure_words(setting_of(tanh=False, decay=0.1), stated=("decay",))
     assert words == ["without tanh"]
 
 
 def test_the_protocol_is_one_word() -> None:
     """Where all of it is there; told in columns of their own, its arguments are no news."""
     given = {"places": 4, **PROTOCOL}
-    assert sorting_words(setting_of(**given)) == ["protocol"]
-    assert sorting_words(setting_of(**given, temperature=0.03)) == ["protocol", "temperature 0.03"]
-    assert sorting_words(setting_of(**given), told=tuple(PROTOCOL)) == []
+    assert departure_words(setting_of(**given)) == ["protocol"]
+    assert departure_words(setting_of(**given, temperature=0.03)) == [
+        "protocol",
+        "temperature 0.03",
+    ]
+    assert departure_words(setting_of(**given), stated=tuple(PROTOCOL)) == []
     others = [given | {"places": 3}, given | {"jitter": 1.0}, given | {"lr": 1e-4}]
     for other in others:
-        words = sorting_words(setting_of(**other))
+        words = departure_words(setting_of(**other))
         assert "wide network" in words
         assert "protocol" not in words
 
 
 @pytest.mark.parametrize("strange", [{"preset": "other"}, {"loss": "order"}, {"size": "wide"}])
 def test_of_a_strange_record_nothing_is_said(strange: dict) -> None:
-    assert sorting_departures(setting_of(method="bitonic", lr=0.1) | strange) == {}
+    assert SETTINGS.departures(setting_of(method="bitonic", lr=0.1) | strange) == {}
 
 
 @pytest.mark.parametrize(
@@ -199,4 +200,4 @@ def test_of_a_strange_record_nothing_is_said(strange: dict) -> None:
     ],
 )
 def test_what_the_paper_says_of_a_task(arguments: dict, said: tuple[str, float] | None) -> None:
-    assert papers(make_sorting([0.1], **arguments)["arguments"]) == said
+    assert reported(make_sorting([0.1], **arguments)["arguments"]) == said

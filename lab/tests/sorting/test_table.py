@@ -4,30 +4,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.tests.attention.attention_runs import make_attention
-from lab.tests.sorting.sorting_runs import make_sorting
+from lab.tests.figures.samples import make_attention, make_sorting
 
 from sparsewire_lab.cli.figures import write_table
-from sparsewire_lab.figures.pages import (
-    BEGIN,
-    END,
-    FIELD_BEGIN,
-    FIELD_END,
-    PROTOCOL_BEGIN,
-    PROTOCOL_END,
-    SPEED_BEGIN,
-    SPEED_END,
-    VALIDATION_BEGIN,
-    VALIDATION_END,
-)
+from sparsewire_lab.figures.tables import marks
 from sparsewire_lab.sorting.table import (
+    field_table,
     fill_sorting,
-    sorting_field_table,
-    sorting_protocol_table,
-    sorting_speed_table,
+    protocol_table,
     sorting_table,
-    sorting_validation_table,
+    speed_table,
+    validation_table,
 )
+
+BEGIN, END = marks()
+VALIDATION_BEGIN, VALIDATION_END = marks("validation table")
+SPEED_BEGIN, SPEED_END = marks("speed table")
+PROTOCOL_BEGIN, PROTOCOL_END = marks("protocol table")
+FIELD_BEGIN, FIELD_END = marks("field table")
 
 
 def rows(table: str) -> list[list[str]]:
@@ -112,7 +106,7 @@ def test_validation_rows_have_a_table_of_their_own() -> None:
         make_sorting([0.02], strict=[0.03], key="b", split="validation", lr=0.003, dropout=0.25),
         make_sorting([0.01], key="c", split="validation", temperature=0.5, preset="paper", lr=0.1),
     ]
-    ours, paper = sorting_validation_table(runs).splitlines()[2:]
+    ours, paper = validation_table(runs).splitlines()[2:]
     assert ours == (
         "| 16 | 3 | likelihood | order | ours | lr 0.003, dropout 0.25 | 1,000 × 64 | 1 | "
         "2.00 | 3.00 | – |"
@@ -122,7 +116,7 @@ def test_validation_rows_have_a_table_of_their_own() -> None:
         "1.00 | 1.00 | – |"
     )
     assert [row[7] for row in rows(sorting_table(runs))] == ["50.00"]
-    assert sorting_validation_table(runs[:1]) == "No run is recorded yet.\n"
+    assert validation_table(runs[:1]) == "No run is recorded yet.\n"
 
 
 def test_validation_rows_say_what_was_tried() -> None:
@@ -141,7 +135,7 @@ def test_validation_rows_say_what_was_tried() -> None:
         make_sorting([0.1], key=str(i), split="validation", **setting)
         for i, setting in enumerate(tried)
     ]
-    assert [[row[2], row[5]] for row in rows(sorting_validation_table(runs))] == [
+    assert [[row[2], row[5]] for row in rows(validation_table(runs))] == [
         ["likelihood", "–"],
         ["likelihood", "lr 0.002"],
         ["likelihood", "lr 0.005"],
@@ -170,7 +164,7 @@ def test_the_protocol_has_a_table_of_its_own() -> None:
     runs.append(make_sorting([0.2], key="b", method="odd_even", size=9, **PROTOCOL))
     runs.append(make_sorting([0.2], key="c", method="odd_even", size=11, **PROTOCOL))
     runs.append(make_sorting([0.3], key="d", split="validation", **PROTOCOL))
-    head, _, *table = sorting_protocol_table(runs).splitlines()
+    head, _, *table = protocol_table(runs).splitlines()
     assert table == [
         "| 9 | likelihood | 91.00 ± 1.41 | 97.00 ± 1.41 | 1,000 × 100, 1 s | – | 2 | – |",
         "| 9 | odd-even network | 80.00 | – | 1,000 × 100, 0 s | – | 1 | – |",
@@ -178,7 +172,7 @@ def test_the_protocol_has_a_table_of_its_own() -> None:
     ]
     assert head.count("|") == table[0].count("|")
     assert sorting_table(runs) == "No run is recorded yet.\n"
-    assert sorting_protocol_table([make_sorting([0.1])]) == "No run is recorded yet.\n"
+    assert protocol_table([make_sorting([0.1])]) == "No run is recorded yet.\n"
 
 
 def test_runs_by_the_protocol_are_compared_after_as_many_steps_too() -> None:
@@ -188,7 +182,7 @@ def test_runs_by_the_protocol_are_compared_after_as_many_steps_too() -> None:
         make_sorting([0.9, 0.6, 0.3], key="b", size=9, steps=200, method="odd_even", **PROTOCOL),
         make_sorting([0.9, 0.8], key="c", size=5, steps=100, **PROTOCOL),
     ]
-    assert [(row[0], row[2], row[5]) for row in rows(sorting_protocol_table(runs))] == [
+    assert [(row[0], row[2], row[5]) for row in rows(protocol_table(runs))] == [
         ("5", "20.00", "20.00"),
         ("9", "80.00", "60.00"),
         ("9", "70.00", "70.00"),
@@ -204,7 +198,7 @@ def test_short_runs_on_test_digits_are_a_field() -> None:
         make_sorting([0.5, 0.4], key="d", steps=2000, split="validation"),
         make_sorting([0.5, 0.4], key="e", steps=2000, **PROTOCOL),
     ]
-    table = sorting_field_table(runs)
+    table = field_table(runs)
     assert rows(table) == [
         [
             "16",
@@ -238,7 +232,7 @@ def test_what_is_not_the_protocol_s_is_told() -> None:
         make_sorting([0.1], key="b", size=3, **turned),
         make_sorting([0.1], key="c", size=5, preset="paper", **PROTOCOL),
     ]
-    assert [row[1] for row in rows(sorting_protocol_table(runs))] == [
+    assert [row[1] for row in rows(protocol_table(runs))] == [
         "likelihood, jitter 0",
         "likelihood",
         "likelihood, paper's settings",
@@ -262,16 +256,16 @@ def test_steps_of_short_runs_are_timed() -> None:
         timed(9.0, "e", steps=5000),
         timed(9.0, "f", split="test"),
     ]
-    assert rows(sorting_speed_table(runs)) == [
+    assert rows(speed_table(runs)) == [
         ["16", "3", "likelihood", "order", "ours", "64", "2", "3", "1.00 ×"],
         ["16", "3", "exact quicksort", "permutation", "ours", "64", "1", "–", "–"],
         ["16", "3", "odd-even network", "permutation", "ours", "64", "1", "3", "1.00 ×"],
     ]
-    assert rows(sorting_speed_table(runs[:1]))[0][-1] == "–"
-    assert [row[6] for row in rows(sorting_validation_table(runs))] == ["5,000 × 64"]
+    assert rows(speed_table(runs[:1]))[0][-1] == "–"
+    assert [row[6] for row in rows(validation_table(runs))] == ["5,000 × 64"]
     small = timed(1.0, "g", data="digits", places=1)
-    assert len(rows(sorting_validation_table([small]))) == 1
-    assert sorting_speed_table([small]) == "No run is recorded yet.\n"
+    assert len(rows(validation_table([small]))) == 1
+    assert speed_table([small]) == "No run is recorded yet.\n"
 
 
 def test_all_tables_are_put_into_a_page(tmp_path: Path) -> None:
@@ -289,9 +283,9 @@ def test_all_tables_are_put_into_a_page(tmp_path: Path) -> None:
     assert page.read_text() == fill_sorting(marks, runs)
     assert page.read_text() == (
         f"a\n{BEGIN}\n\n{sorting_table(runs)}\n{END}\nb\n"
-        f"{VALIDATION_BEGIN}\n\n{sorting_validation_table(runs)}\n{VALIDATION_END}\nc\n"
-        f"{SPEED_BEGIN}\n\n{sorting_speed_table(runs)}\n{SPEED_END}\n"
-        f"{PROTOCOL_BEGIN}\n\n{sorting_protocol_table(runs)}\n{PROTOCOL_END}\n"
+        f"{VALIDATION_BEGIN}\n\n{validation_table(runs)}\n{VALIDATION_END}\nc\n"
+        f"{SPEED_BEGIN}\n\n{speed_table(runs)}\n{SPEED_END}\n"
+        f"{PROTOCOL_BEGIN}\n\n{protocol_table(runs)}\n{PROTOCOL_END}\n"
     )
     assert page.read_text().count("| 1,000 × ") == 3
     page.write_text(f"{BEGIN}\n{END}\n")

@@ -23,12 +23,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sparsewire_lab.attention.experiment import Attention
 from sparsewire_lab.figures.pictures import (
-    below,
-    beside,
-    draw_looks,
+    draw_frames,
     draw_order,
     draw_points,
     draw_tuples,
+    side_by_side,
+    stacked,
 )
 from sparsewire_lab.identity.experiment import Identity
 from sparsewire_lab.sorting.experiment import Sorting
@@ -258,7 +258,7 @@ def test_frames_lie_around_what_was_read() -> None:
     images = torch.zeros(2, 1, 20, 20, dtype=torch.uint8)
     corners = torch.tensor([[4.0, 6.0], [4.0, 12.0], [9.0, 6.0], [9.0, 12.0]])
     glimpses = torch.full((2, 1, 5, 5), 0.5)
-    picture = draw_looks(images, corners.expand(2, 1, 4, 2), glimpses)
+    picture = draw_frames(images, corners.expand(2, 1, 4, 2), glimpses)
     assert picture.shape == (20 + 4 + 20, 20 + 4 + 20, 3)  # glimpses four times as large
     rows, columns = (picture[:20, :20] == RED).all(-1).nonzero()
     assert (rows.min(), rows.max(), columns.min(), columns.max()) == (4, 9, 6, 12)
@@ -296,6 +296,6 @@ def test_points_rise_to_the_right() -> None:
 
 def test_pictures_of_different_sizes_are_put_together() -> None:
     dark, tall = np.zeros((2, 3, 3), dtype=np.uint8), np.zeros((5, 1, 3), dtype=np.uint8)
-    assert beside([dark, tall]).shape == (5, 3 + 4 + 1, 3)
-    assert below([dark, tall]).shape == (2 + 4 + 5, 3, 3)
-    assert count(beside([dark, tall]), (0, 0, 0)) == 6 + 5
+    assert side_by_side([dark, tall]).shape == (5, 3 + 4 + 1, 3)
+    assert stacked([dark, tall]).shape == (2 + 4 + 5, 3, 3)
+    assert count(side_by_side([dark, tall]), (0, 0, 0)) == 6 + 5

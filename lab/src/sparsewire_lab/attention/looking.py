@@ -1,4 +1,4 @@
-"""Where a model looks and what it reads there, for pictures."""
+"""The frames of a model's glimpses and what it reads in them, for figures."""
 
 import torch
 from torch import Tensor, nn
@@ -8,23 +8,23 @@ from sparsewire_lab.attention.models import GlimpseClassifier, ReinforceGlimpse,
 from sparsewire_lab.train.trial import generator
 
 
-def watch(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """Return the corners of a model's frames on images in uint8; nothing if it has none."""
+def frame_corners(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
+    """Return the corners of a model's frames on images in uint8; empty if it has none."""
     points = _points(model, images.float() / 255)
     return {} if points is None else {"corners": corners_of(points)}
 
 
-def see(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor] | None:
+def read_in_frames(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor] | None:
     """Return the corners of a model's frames on images in uint8, and what it reads in them."""
     x = images.float() / 255
     points = _points(model, x)
     return None if points is None else (corners_of(points), _read(model, x)[:, :, 0].float())
 
 
-def look_at(model: nn.Module, images: Tensor, seed: int) -> dict[str, Tensor]:
+def observe(model: nn.Module, images: Tensor, seed: int) -> dict[str, Tensor]:
     """Return images in uint8, the points that a model reads there, and what it reads.
 
-    For a model that samples, one integer tuple for each point is drawn as well, by its share.
+    For a model that samples, one integer tuple is sampled for each point as well, by its share.
     """
     x = images.float() / 255
     seen = {"images": images[:, 0]}
@@ -34,10 +34,12 @@ def look_at(model: nn.Module, images: Tensor, seed: int) -> dict[str, Tensor]:
     seen |= {"points": points, "glimpses": _read(model, x)[:, :, 0].float()}
     if isinstance(model, GlimpseClassifier):
         source = generator(seed, x.device)
-        drawn = model.look.layer.draw(x, mode="sampled", generator=source)
-        shares = drawn.values.abs().flatten(0, -2)
-        chosen = torch.multinomial(shares, 1, generator=source).view(*drawn.values.shape[:-1], 1, 1)
-        places = drawn.indices.gather(-2, chosen.expand(*chosen.shape[:-1], 2)).squeeze(-2)
+        sampled = model.look.layer.sample(x, mode="sampled", generator=source)
+        shares = sampled.values.abs().flatten(0, -2)
+        chosen = torch.multinomial(shares, 1, generator=source).view(
+            *sampled.values.shape[:-1], 1, 1
+        )
+        places = sampled.indices.gather(-2, chosen.expand(*chosen.shape[:-1], 2)).squeeze(-2)
         # One channel of each glimpse: the others look at the same places.
         count = points.shape[2] * points.shape[3]
         places = places.unflatten(1, (points.shape[1], -1, count))[:, :, 0]

@@ -1,18 +1,11 @@
-"""The settings of the attention experiment: which runs are of one, their order, their names."""
+"""The settings of the attention experiment: which runs belong to one, their order, their names."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sparsewire_lab.attention.experiment import Attention
 from sparsewire_lab.figures.series import Group, Record
-from sparsewire_lab.figures.settings import (
-    beside_preset,
-    grouped,
-    kinds_of,
-    plain_value,
-    preset_arguments,
-    tell_apart,
-)
+from sparsewire_lab.figures.settings import Settings, plain_value, position, variants
 
 # In the order of tables and legends.
 MODELS = {
@@ -21,20 +14,34 @@ MODELS = {
     "transformer": "spatial transformer",
     "reinforce": "REINFORCE glimpse",
 }
-# What a name says of every setting.
-_NAMED = ("model", "preset", "reduce")
-# What is looked at first, if these leave two settings with the same name.
-_FIRST = ("canvas", "data", "glimpses", "size", "head", "settle", "floor", "straight", "lr")
-_FIRST += ("steps", "batch", "precision")
-# What is to be done, with what, and how much of it: a preset fills in the rest.
-_GIVEN = ("model", "preset", "glimpses", "size", "data", "canvas", "reduce", "split", "batch")
-_EARLIER = "earlier version"
-PRESET_ARGUMENTS = preset_arguments(Attention, _GIVEN)
+
+
+def words(name: str, value: Any) -> str:
+    """Return an argument and its value in words."""
+    if name == "head":
+        return f"{value} head"
+    if name == "canvas":
+        return f"{value} × {value} pixels"
+    if name == "data":
+        return str(value)
+    return f"{name.replace('_', ' ')} {plain_value(value)}"
+
+
+SETTINGS = Settings(
+    Attention,
+    given=("model", "preset", "glimpses", "size", "data", "canvas", "reduce", "split", "batch"),
+    first=(
+        *("canvas", "data", "glimpses", "size", "head", "settle", "floor", "straight", "lr"),
+        *("steps", "batch", "precision"),
+    ),
+    unnamed=("model", "preset", "reduce"),
+    words=words,
+)
 
 
 def settings(records: Iterable[Record]) -> list[Group]:
     """Return the settings among the records of the attention experiment, in the order of tables."""
-    return sorted(grouped(records, "attention"), key=lambda group: _order(group.setting))
+    return sorted(SETTINGS.groups(records), key=lambda group: _order(group.setting))
 
 
 def family(setting: dict[str, Any]) -> str:
@@ -46,43 +53,34 @@ def family(setting: dict[str, Any]) -> str:
     return f"{count} glimpse{'' if count == 1 else 's'} of {size} × {size}"
 
 
-def names(every: Sequence[Group], told: Collection[str] = ()) -> list[str]:
+def names(every: Sequence[Group], stated: Collection[str] = ()) -> list[str]:
     """Return a name for each setting, by which it differs from all others.
 
-    A setting that is its preset's has a plain name. Others of that name say in what they differ
-    from the preset, and those that lack arguments that others have, that they are older.
+    A setting that is its preset's has a plain name. The names of others state how they depart from
+    the preset; those that lack arguments that others have are called an earlier version.
 
     Args:
         every: The settings that are shown together.
-        told: What is said of each elsewhere, such as in a column of its own.
+        stated: Arguments that are stated elsewhere, such as in a column of a table.
     """
     plain = [_plain_name(group.setting) for group in every]
     longer = []
     for group, name in zip(every, plain, strict=True):
         alike = [g.setting for g, other in zip(every, plain, strict=True) if other == name]
-        longer.append(", ".join([name, *_tried(group.setting, alike, told)]))
-    silent = Attention.bookkeeping.union(_NAMED)
-    return tell_apart(every, longer, _FIRST, silent, told, _say)
-
-
-def departures(setting: dict[str, Any]) -> dict[str, Any]:
-    """Return what was given to a setting beside its preset, in the order of the arguments."""
-    return beside_preset(Attention, setting, _GIVEN, PRESET_ARGUMENTS)
-
-
-def departure_words(setting: dict[str, Any]) -> list[str]:
-    """Return in words what was given to a setting beside its preset."""
-    return [_say(name, value) for name, value in departures(setting).items()]
+        known = {argument for other in alike for argument in other} - Attention.bookkeeping
+        earlier = ["earlier version"] if known - group.setting.keys() else []
+        shared = [argument for argument in known if variants(alike, [argument]) == 1]
+        tried = SETTINGS.departure_words(group.setting, {*stated, *shared})
+        longer.append(", ".join([name, *earlier, *tried]))
+    return SETTINGS.distinguish(every, longer, stated)
 
 
 def _order(setting: dict[str, Any]) -> tuple[Any, ...]:
-    known = list(MODELS)
-    model = setting["model"]
-    rank = known.index(model) if model in known else len(known)
-    looks = setting["glimpses"], setting["size"]
+    model = position(setting["model"], MODELS), setting["model"]
+    shape = setting["glimpses"], setting["size"]
     # Of two that are alike, the one with more arguments is of the later version: it comes first.
     last = setting["preset"] != "ours", setting["reduce"], -len(setting)
-    return setting["canvas"], rank, model, *looks, *last
+    return setting["canvas"], *model, *shape, *last
 
 
 def _plain_name(setting: dict[str, Any]) -> str:
@@ -91,25 +89,3 @@ def _plain_name(setting: dict[str, Any]) -> str:
         how = "of" if setting["model"] == "convnet" else "chosen on"
         name += f", {how} the image reduced {factor} ×"
     return name + (", paper's settings" if setting["preset"] == "paper" else "")
-
-
-def _tried(
-    setting: dict[str, Any], alike: Sequence[dict[str, Any]], told: Collection[str]
-) -> list[str]:
-    """What tells a setting from its preset, as far as others of its name do not share it."""
-    known = {name for other in alike for name in other} - Attention.bookkeeping
-    words = [_EARLIER] if known - setting.keys() else []
-    for name, value in departures(setting).items():
-        if name not in told and kinds_of(alike, [name]) > 1:
-            words.append(_say(name, value))
-    return words
-
-
-def _say(name: str, value: Any) -> str:
-    if name == "head":
-        return f"{value} head"
-    if name == "canvas":
-        return f"{value} × {value} pixels"
-    if name == "data":
-        return str(value)
-    return f"{name.replace('_', ' ')} {plain_value(value)}"

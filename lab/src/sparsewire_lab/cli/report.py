@@ -3,70 +3,61 @@
 import sys
 import webbrowser
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from sparsewire_lab.errors import Parser
+from tyro.conf import Positional
+
+from sparsewire_lab.errors import UsageError
 from sparsewire_lab.files import DiskError
-from sparsewire_lab.report.gather import gather
-from sparsewire_lab.report.page import TITLE, write_page
 
 _FOLDERS = (Path("results"), Path("out"))
-_BENCH = Path("benchmarks/results.csv")
+_BENCH = Path("results/bench.csv")
 
 
-def main(words: Sequence[str]) -> int:
-    """Run the command; return its exit status."""
-    parser = make_parser()
-    args = parser.parse_args(words)
-    folders = args.folders or [folder for folder in _FOLDERS if folder.is_dir()]
-    bench = args.bench or (_BENCH if _BENCH.is_file() else None)
+@dataclass(frozen=True)
+class Arguments:
+    """Write one self-contained HTML page from the records of experiments and benchmarks.
+
+    Nothing is trained, nothing is fetched; the page opens from disk. An example:
+    sparsewire report results --out report.html --open
+    """
+
+    folders: Positional[tuple[Path, ...]] = ()
+    """Folders with records, or files of records; without any, results and out of this folder."""
+    out: Path = Path("report.html")
+    """The page to write."""
+    bench: Path | None = None
+    """The record of sparsewire bench; None takes results/bench.csv, if it is here."""
+    title: str = "sparsewire: learned wiring"
+    """The title of the page."""
+    open: bool = False
+    """Open the page in a browser."""
+
+
+def run(arguments: Arguments, words: Sequence[str]) -> int:
+    """Write the page, print where it is and what it lacks; return the exit status."""
+    del words
+    from sparsewire_lab.report.load import load  # slow to import
+    from sparsewire_lab.report.page import write_page
+
+    folders = arguments.folders or [folder for folder in _FOLDERS if folder.is_dir()]
+    bench = arguments.bench or (_BENCH if _BENCH.is_file() else None)
     try:
-        found = gather(folders, bench, strict=bool(args.folders))
-        if not found.records and not found.bench:
+        results = load(folders, bench, strict=bool(arguments.folders))
+        if not results.records and not results.bench:
             raise ValueError(
                 "there are no records in folders results and out here; name a folder, or make "
                 "some with: sparsewire identity --size 32"
             )
-        page = write_page(found, args.out, args.title)
+        page = write_page(results, arguments.out, arguments.title)
     except (OSError, ValueError, DiskError) as error:
-        parser.error(str(error))
-    for item in page.absent:
-        print(f"absent: {item.what}; to make it: {item.command}")
+        raise UsageError(str(error)) from error
+    for item in page.missing:
+        print(f"missing: {item.what}; to make it: {item.command}")
     for note in page.notes:
         print(f"left out: {note}", file=sys.stderr)
-    print(f"report: {args.out} ({args.out.stat().st_size / 1e6:.2f} MB)")
-    if args.open:
-        webbrowser.open(args.out.resolve().as_uri())
+    print(f"report: {arguments.out} ({arguments.out.stat().st_size / 1e6:.2f} MB)")
+    if arguments.open:
+        webbrowser.open(arguments.out.resolve().as_uri())
     return 0
-
-
-def make_parser() -> Parser:
-    """Return the parser of the command's arguments."""
-    parser = Parser(
-        prog="sparsewire report",
-        description="Write one self-contained HTML page from the records of experiments and "
-        "benchmarks. Nothing is trained, nothing is fetched; the page opens from disk.",
-        epilog="example: sparsewire report results --out report.html --open",
-    )
-    parser.add_argument(
-        "folders",
-        nargs="*",
-        type=Path,
-        metavar="FOLDER",
-        help="folders with records, or files of records (default: those of results and out that "
-        "are here)",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("report.html"),
-        help="the page to write (default: report.html)",
-    )
-    parser.add_argument(
-        "--bench",
-        type=Path,
-        help=f"the record of sparsewire bench (default: {_BENCH}, if it is here)",
-    )
-    parser.add_argument("--title", default=TITLE, help="what stands at the top of the page")
-    parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    return parser

@@ -1,17 +1,40 @@
-"""What the files of arrays that runs leave have in common: how they are read and checked."""
+"""The files of arrays that runs write: how they are read and checked."""
 
-import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+
+from sparsewire_lab.train.records import Record
+
+Arrays = TypeVar("Arrays")
+
+
+def read_or_note(read: Callable[[Path], Arrays], record: Record, notes: list[str]) -> Arrays | None:
+    """Return what is read from a record's file of arrays; None, and a note, if that fails.
+
+    Args:
+        read: Reads a file of arrays; it is not called if the record has none.
+        record: The record of a run, with its file of arrays under `file`.
+        notes: Where the note is added.
+    """
+    if record["file"] is None:
+        return None
+    try:
+        return read(record["file"])
+    # Arrays of the right shapes may still hold numbers that cannot be shown.
+    except Exception as error:
+        text, name = str(error), str(record["file"])
+        notes.append(text if name in text else f"{name}: {text or type(error).__name__}")
+        return None
 
 
 def read_arrays(
     path: Path, names: Collection[str], optional: Collection[str] = ()
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of these names; those that are optional may be missing."""
+    """Return the arrays of these names; the optional ones may be missing."""
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
         wanted = [name for name in names if name not in optional or name in file.files]
         if missing := [name for name in wanted if name not in file.files]:
@@ -21,18 +44,20 @@ def read_arrays(
 
 @contextmanager
 def must_hold(path: Path, what: str) -> Iterator[None]:
-    """Turn what goes wrong while a file is read into an error that names it."""
+    """Turn any error while a file is read and checked into one that names the file."""
     try:
         yield
-    # A file of one array is opened as that array, which is no context.
-    except (ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except OSError:
+        raise
+    # A damaged archive raises errors of a dozen kinds, from zlib.error to MemoryError.
+    except Exception as error:
         raise ValueError(f"{path} must be a file of {what} (.npz); {error}") from error
 
 
 def check_shapes(
     arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[object, ...]], reason: str
 ) -> None:
-    """Refuse arrays of other shapes; a word in a shape stands for a size that was not found."""
+    """Refuse arrays of other shapes; a word in a shape stands for a size that is unknown."""
     for name, array in arrays.items():
         if array.shape != shapes[name]:
             raise ValueError(
@@ -48,12 +73,27 @@ def check_integers(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> 
             raise ValueError(f"its {name} must be integers; got {arrays[name].dtype}")
 
 
+def check_images(images: np.ndarray, axes: Sequence[str]) -> None:
+    """Refuse anything but bytes of as many axes as these, none of them empty."""
+    if images.ndim != len(axes) or 0 in images.shape:
+        raise ValueError(f"its images must be of shape ({', '.join(axes)}); got {images.shape}")
+    if images.dtype != np.uint8:
+        raise ValueError(f"its images must be uint8; got {images.dtype}")
+
+
+def check_finite(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> None:
+    """Refuse NaN and infinity in the arrays of these names."""
+    for name in names:
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"its {name} must be finite; got others")
+
+
 def nearest(frames: np.ndarray, steps: Sequence[int]) -> list[int]:
     """Return the numbers of the frames nearest to these steps, each once.
 
     Args:
         frames: (f,) the step of each frame.
-        steps: Where to look.
+        steps: The steps.
     """
     if not steps:
         raise ValueError("steps must name at least one step; got none")

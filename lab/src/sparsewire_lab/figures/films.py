@@ -13,12 +13,12 @@ from PIL import Image
 from sparsewire_lab.figures.save import fresh
 
 _HOLD_MS, _COLOURS, _DPI = 2000, 128, 100
-# Pillow takes colours that differ by less for the same, and white for a light grey.
+# Pillow merges colours that differ by less, such as white and a light grey.
 _LEVELS = [round(value / 255 * 31) * 255 // 31 for value in range(256)]
 
 
 def check_film(path: Path, frames_per_second: int) -> None:
-    """Refuse what cannot be shown, before any work."""
+    """Refuse a path or rate that cannot be shown, before any work."""
     if not 1 <= frames_per_second <= 50:
         raise ValueError(f"frames_per_second must be from 1 to 50; got {frames_per_second}")
     if path.suffix.lower() != ".gif":
@@ -33,15 +33,15 @@ def film(
     frames_per_second: int,
     most: int,
 ) -> Path:
-    """Write a GIF that runs without end and rests on its last frame; return the path.
+    """Write a GIF that loops and rests on its last frame; return the path.
 
     Args:
-        figure: What is photographed.
-        draw: Changes the figure to show a frame, from 0 on.
-        count: How many frames there are.
+        figure: The figure.
+        draw: Changes the figure to show a frame, by its number.
+        count: Number of frames.
         path: The GIF.
         frames_per_second: From 1 to 50, the most that browsers show.
-        most: Of more frames than these, evenly spaced ones are taken.
+        most: Of more frames than this, evenly spaced ones are taken.
     """
     chosen = np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist()
     figure.set_dpi(_DPI)
@@ -50,7 +50,7 @@ def film(
     for number in chosen:
         draw(number)
         canvas.draw()
-        # The layout is that of the first frame: nothing but what is shown shall move.
+        # All frames have the layout of the first, so that axes and titles do not move.
         figure.set_layout_engine("none")
         picture = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy())
         pictures.append(picture.point(_LEVELS * 3))
@@ -65,7 +65,7 @@ def film(
 
 
 def _palette(pictures: Sequence[Image.Image]) -> Image.Image:
-    """The most frequent colours as they are: mixtures would turn white into grey."""
+    """Return the most frequent colours unchanged: mixtures would turn white into grey."""
     counts: Counter[Any] = Counter()
     for picture in pictures[:: max(len(pictures) // 4, 1)]:
         colours = picture.getcolors(picture.width * picture.height) or []

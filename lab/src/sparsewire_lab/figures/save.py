@@ -1,4 +1,4 @@
-"""What all figures share: how they look, and files that appear whole or not at all."""
+"""What all figures share: their style, and files that are written whole or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -18,20 +18,20 @@ STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
 }
 DPI = 150
-# Okabe and Ito's colours, which colour-blind readers can tell apart too.
+# Okabe and Ito's colours, which colour-blind readers can distinguish too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-# They tell apart what colour and line do not; the first line has none.
+# They distinguish what has the same colour and line; the first has none.
 MARKERS = ("", "o", "s", "^", "D", "v", "P", "X")
 
 
 def blank(width: float, height: float) -> Figure:
-    """Return an empty white figure of this size in inches, apart from any other."""
+    """Return an empty white figure of this size in inches."""
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.09)
     return Figure(figsize=(width, height), dpi=DPI, facecolor="white", layout=layout)
 
 
 def tighten(figure: Figure) -> None:
-    """Bring panels closer to each other, where no numbers stand between them."""
+    """Bring panels without tick labels closer to each other."""
     figure.set_layout_engine(
         ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.0, hspace=0.0)
     )
@@ -39,7 +39,7 @@ def tighten(figure: Figure) -> None:
 
 @contextmanager
 def fresh(path: Path) -> Iterator[Path]:
-    """Give a name beside the path; what was written there takes its place if nothing failed."""
+    """Yield a temporary path; the file written there replaces the path if nothing failed."""
     if not path.suffix:
         raise ValueError(f"path must end in the kind of picture, as in .png; got {path}")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def fresh(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-@rc_context(STYLE)  # ticks are made as late as this
+@rc_context(STYLE)  # ticks are made here
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure, whole or not at all; return the path."""
     with fresh(path) as temporary:

@@ -1,4 +1,4 @@
-"""Axes over wide ranges, with numbers that are easily read."""
+"""Axes over wide ranges, with legible numbers."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from sparsewire_lab.figures.series import Series
 
 
 def decade(power: int) -> str:
-    """Return a power of ten, in digits as long as these are easily read."""
+    """Return a power of ten, in digits if there are few."""
     if power > 5 or power < -4:
         return f"$10^{{{power}}}$"
     return f"{10**power:,}" if power >= 0 else f"{10.0**power:.{-power}f}"
@@ -20,10 +20,10 @@ def scale_along(axis: Axes, first: float, longest: float, wide: bool) -> None:
     """Set up the horizontal axis of curves that all begin at 0.
 
     Args:
-        axis: Whose.
-        first: The first number above 0, from which a wide axis is logarithmic.
-        longest: Where the longest curve ends.
-        wide: Whether some curve is too short to be seen beside the longest.
+        axis: The axes.
+        first: The first number above 0; a wide axis is logarithmic from there.
+        longest: The end of the longest curve.
+        wide: Whether some curve is too short to be visible on a linear axis.
     """
     if wide:
         axis.set_xscale("symlog", linthresh=first, linscale=0.3)
@@ -38,7 +38,7 @@ def scale_along(axis: Axes, first: float, longest: float, wide: bool) -> None:
 def scale_percent(axis: Axes, every: Sequence[Series]) -> float:
     """Set up the axis of errors: 1, 2, 5, 10 and so on, and 0 beneath them if it occurs.
 
-    Returns the least that can be drawn: a logarithm has no place for a band that reaches zero.
+    Returns the lowest value that can be drawn: a band that reaches zero has no logarithm.
     """
     errors = [100 * value for series in every for value in series.mean]
     smallest = min((error for error in errors if error > 0), default=1.0)

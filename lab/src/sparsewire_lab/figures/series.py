@@ -1,28 +1,46 @@
-"""Records → series: what figures show, as plain numbers."""
+"""Records → series: what figures and tables show, as plain numbers."""
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-Record = dict[str, Any]
+from sparsewire_lab.train.records import Record
 
 THRESHOLD = 1e-3
 
 
 class Group(NamedTuple):
-    """The runs of one setting, one for each seed, and how many learning rates it was chosen of."""
+    """The runs of one setting, one for each seed."""
 
     setting: dict[str, Any]
+    """The arguments of the runs, and their key."""
     runs: list[Record]
     rates: int = 1
+    """The number of learning rates that this one was chosen from."""
+
+    @property
+    def finished(self) -> list[Record]:
+        """Return the runs that did not diverge."""
+        return [run for run in self.runs if run["status"] != "diverged"]
+
+    @property
+    def seeds(self) -> str:
+        """Return the number of runs, or how many of them diverged, in words."""
+        count, diverged = len(self.runs), len(self.runs) - len(self.finished)
+        return f"{diverged} of {count} diverged" if diverged else str(count)
+
+    @property
+    def mean_error(self) -> float:
+        """Return the mean final error of the runs that did not diverge."""
+        return statistics.fmean(map(final_error, self.finished))
 
 
 class Series(NamedTuple):
-    """Mean and standard deviation of the error at each step, over the seeds that are there.
+    """Mean and standard deviation of a metric at each step, over the seeds that have it.
 
-    The deviation is that of a sample, with n − 1, and NaN where there is one seed only; the mean
-    of the seconds is NaN where a seed has none.
+    The deviation is that of a sample, with n − 1, and NaN for a single seed; the mean of the
+    seconds is NaN where a seed has none.
     """
 
     steps: list[int]
@@ -34,8 +52,8 @@ class Series(NamedTuple):
 class Reach(NamedTuple):
     """Seconds and steps until the error fell below the threshold, averaged over the seeds.
 
-    A seed that did not get there counts with its total; then `reached` is False, and the numbers
-    are less than the truth.
+    A seed that did not reach it counts with its total; then `reached` is False, and the numbers
+    are lower bounds.
     """
 
     seconds: float
@@ -43,49 +61,58 @@ class Reach(NamedTuple):
     reached: bool
 
 
-def points(run: Record) -> Iterator[tuple[int, float, float]]:
-    """Give step, error and seconds of a run, where its error is a finite number."""
-    steps, errors, seconds = (run["curve"].get(name) for name in ("step", "error", "seconds"))
-    seconds = seconds or [math.nan] * len(steps)
-    if not len(steps) == len(errors) == len(seconds):
-        raise ValueError(
-            "records must have as many errors and seconds as steps on their curves; got "
-            f"{len(errors)}, {len(seconds)} and {len(steps)}"
-        )
-    for step, error, second in zip(steps, errors, seconds, strict=True):
-        if error is not None and math.isfinite(error):
-            yield step, error, math.nan if second is None else second
+def grouped(records: Iterable[Record], experiment: str) -> list[Group]:
+    """Return the settings among the records of an experiment, in the order of the records."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        if record["experiment"] == experiment:
+            groups.setdefault(record["key"], []).append(record)
+    return [Group(runs[-1]["arguments"] | {"key": key}, runs) for key, runs in groups.items()]
+
+
+def has(run: Record, **arguments: Any) -> bool:
+    """Return whether a run has these arguments."""
+    return all(run["arguments"].get(name) == value for name, value in arguments.items())
+
+
+def points(run: Record, metric: str = "error") -> Iterator[tuple[int, float, float]]:
+    """Yield step, metric and seconds of a run, where the metric is a finite number."""
+    curve = run["curve"]
+    seconds = curve.get("seconds") or [math.nan] * len(curve["step"])
+    for step, value, second in zip(curve["step"], curve[metric], seconds, strict=True):
+        if value is not None and math.isfinite(value):
+            yield step, value, math.nan if second is None else second
 
 
 def final_error(run: Record) -> float:
-    """Return the error at the end, the last of the curve if none was noted; ∞ if it diverged."""
-    final = run.get("final") or {}
+    """Return the final error, the last of the curve if none was recorded; ∞ if it diverged."""
+    final = run["final"] or {}
     error = final["error"] if "error" in final else list(points(run))[-1][1]
-    if run.get("status") == "diverged" or error is None or not math.isfinite(error):
+    if run["status"] == "diverged" or error is None or not math.isfinite(error):
         return math.inf
     return error
 
 
-def average(group: Group) -> Series:
-    """Return the series of a group; a run that stopped early counts up to where it stopped."""
+def average(runs: Sequence[Record], metric: str = "error") -> Series:
+    """Return the series of runs; a run that stopped early counts up to where it stopped."""
     found: dict[int, list[tuple[float, float]]] = {}
-    for run in group.runs:
-        for step, error, seconds in points(run):
-            found.setdefault(step, []).append((error, seconds))
+    for run in runs:
+        for step, value, seconds in points(run, metric):
+            found.setdefault(step, []).append((value, seconds))
     steps = sorted(found)
-    errors = [[error for error, _ in found[step]] for step in steps]
+    values = [[value for value, _ in found[step]] for step in steps]
     return Series(
         steps,
-        [statistics.fmean(seeds) for seeds in errors],
-        [statistics.stdev(seeds) if len(seeds) > 1 else math.nan for seeds in errors],
+        [statistics.fmean(seeds) for seeds in values],
+        [statistics.stdev(seeds) if len(seeds) > 1 else math.nan for seeds in values],
         [statistics.fmean(seconds for _, seconds in found[step]) for step in steps],
     )
 
 
-def reach(group: Group, threshold: float = THRESHOLD) -> Reach:
-    """Return how long the runs of a group took until the error first fell below the threshold."""
+def reach(runs: Sequence[Record], threshold: float = THRESHOLD) -> Reach:
+    """Return how long runs took until their error first fell below the threshold."""
     ends, reached = [], True
-    for run in group.runs:
+    for run in runs:
         curve = list(points(run))
         first = next((point for point in curve if point[1] < threshold), None)
         reached &= first is not None
@@ -95,3 +122,70 @@ def reach(group: Group, threshold: float = THRESHOLD) -> Reach:
         statistics.fmean(step for step, _, _ in ends),
         reached,
     )
+
+
+def reach_words(runs: Sequence[Record]) -> str:
+    """Return after how many steps the error fell below the threshold, or in how many seeds."""
+    reached = [reach([run]).reached for run in runs]
+    if not all(reached) or not runs:
+        return f"{sum(reached)} of {len(runs)} seeds" if any(reached) else "never"
+    whole = reach(runs)
+    seconds = f", {whole.seconds:.2g} s" if math.isfinite(whole.seconds) else ""
+    return f"{whole.steps:,.0f} steps{seconds}"
+
+
+def drawable(groups: Iterable[Group], *metrics: str) -> list[Group]:
+    """Return the groups with a run that did not diverge and with these metrics on their curves."""
+    return [
+        group
+        for group in groups
+        if all(set(metrics) <= run["curve"].keys() for run in group.finished)
+        and average(group.finished).steps
+    ]
+
+
+def lowest(groups: Sequence[Group], most: int, key: Callable[[Group], Any]) -> list[Group]:
+    """Return the groups with the lowest keys, up to this number, still in their order."""
+    best = {id(group) for group in sorted(groups, key=key)[:most]}
+    return [group for group in groups if id(group) in best]
+
+
+def split_words(groups: Iterable[Group]) -> str:
+    """Return the set on which groups were measured."""
+    splits = {group.setting["split"] for group in groups}
+    return splits.pop() if len(splits) == 1 else "test or validation"
+
+
+def measured(runs: Sequence[Record], can_be_drawn: Callable[[list[Record]], Any]) -> list[Record]:
+    """Return the runs on the test set if they can be drawn, else those on the validation set."""
+    for split in ("test", "validation"):
+        chosen = [run for run in runs if has(run, split=split)]
+        if can_be_drawn(chosen):
+            return chosen
+    return []
+
+
+def representatives(
+    groups: Iterable[Group],
+    name: Callable[[dict[str, Any]], str],
+    worth: Callable[[Record], tuple[Any, ...]],
+) -> dict[str, Record]:
+    """Return one run with a file of arrays for each name of a figure.
+
+    It is the run with the lowest seed of its setting; of settings with the same name, the last one
+    of the highest worth.
+
+    Args:
+        groups: The settings.
+        name: Returns the name of a setting's figure.
+        worth: Returns what the runs of one name are ordered by.
+    """
+    chosen: dict[str, Record] = {}
+    for group in groups:
+        runs = [run for run in group.finished if run["file"] is not None]
+        if not runs:
+            continue
+        run, title = min(runs, key=lambda run: run["seed"]), name(group.setting)
+        if title not in chosen or worth(run) >= worth(chosen[title]):
+            chosen[title] = run
+    return chosen

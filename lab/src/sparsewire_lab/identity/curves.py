@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from sparsewire_lab.figures.save import COLOURS, MARKERS, STYLE, blank, save
+from sparsewire_lab.figures.save import COLOURS, MARKERS, STYLE, blank
 from sparsewire_lab.figures.scales import decade, scale_along
 from sparsewire_lab.figures.series import THRESHOLD, Group, Record, Series, average, reach
 from sparsewire_lab.identity.settings import best, best_rates, details, groups
@@ -23,42 +22,18 @@ _OTHER_LINE, _OTHER_COLOUR = "-.", "#CC79A7"
 _HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white"}
 
 
-def draw_errors(records: Sequence[Record], path: Path) -> Path:
-    """Draw the error of the rounded layer against the steps; return the path.
+@rc_context(STYLE)
+def error_figure(records: Sequence[Record]) -> Figure:
+    """Return the error of the rounded layer against the steps.
 
-    A colour for each size, a line for each method, bars of one standard deviation over the seeds.
-    Of several learning rates the best is drawn, and named.
-
-    Args:
-        records: A dictionary for each run, as the experiment wrote it.
-        path: The picture, of any kind that Matplotlib writes.
+    A colour for each size, a line style for each method, bars of one standard deviation over the
+    seeds. Of several learning rates the best is drawn, and named.
 
     Raises:
         ValueError: No record has a curve of errors.
     """
-    return save(error_figure(records), path)
-
-
-def draw_scaling(records: Sequence[Record], path: Path) -> Path:
-    """Draw seconds and steps until the error is below 1e-3 against the size; return the path.
-
-    A line for each method. Where some seed did not get there, the marker is hollow.
-
-    Args:
-        records: A dictionary for each run, as the experiment wrote it.
-        path: The picture, of any kind that Matplotlib writes.
-
-    Raises:
-        ValueError: No record has a curve of errors and seconds.
-    """
-    return save(scaling_figure(records), path)
-
-
-@rc_context(STYLE)
-def error_figure(records: Sequence[Record]) -> Figure:
-    """Return the figure of `draw_errors`."""
     chosen = best_rates(groups(records))
-    every = [average(group) for group in chosen]
+    every = [average(group.runs) for group in chosen]
     sizes = sorted({group.setting["size"] for group in chosen})
     colours = dict(zip(sizes, _size_colours(len(sizes)), strict=True))
     columns: dict[str, list[Line2D]] = {}
@@ -68,12 +43,12 @@ def error_figure(records: Sequence[Record]) -> Figure:
     figure = blank(8.0, 4.0)
     axis = figure.add_subplot()
     for number, (group, series) in enumerate(zip(chosen, every, strict=True)):
-        look = _look(group, chosen, colours)
+        style = _style(group, chosen, colours)
         bars = _spaced(series.steps, 10 if len(chosen) < 8 else 5, wide, number / len(chosen))
-        axis.plot(series.steps, series.mean, **look, markevery=bars, zorder=3)
-        _draw_bars(axis, series, bars, look["color"])
+        axis.plot(series.steps, series.mean, **style, markevery=bars, zorder=3)
+        _draw_bars(axis, series, bars, style["color"])
         words = ", ".join([f"{group.setting['size']:,}", *details(group, chosen)])
-        handle = Line2D([], [], **look, label=words)
+        handle = Line2D([], [], **style, label=words)
         columns.setdefault(str(group.setting["method"]), []).append(handle)
     axis.set(xlabel="training steps", ylabel="mean squared error of the rounded layer")
     axis.grid(True, alpha=0.25)
@@ -86,14 +61,22 @@ def error_figure(records: Sequence[Record]) -> Figure:
 
 @rc_context(STYLE)
 def scaling_figure(records: Sequence[Record]) -> Figure:
-    """Return the figure of `draw_scaling`."""
+    """Return seconds and steps until the error is below 1e-3, against the size.
+
+    A line for each method. Where some seed did not reach it, the marker is hollow.
+
+    Raises:
+        ValueError: No record has a curve of errors and seconds.
+    """
     chosen = best(groups(records))
     lines: dict[str, list[Group]] = {}
     for group in chosen:
         name = ", ".join([str(group.setting["method"]), *details(group, chosen)])
         lines.setdefault(name, []).append(group)
-    found = {name: [(g.setting["size"], reach(g)) for g in line] for name, line in lines.items()}
-    ends = [end for line in found.values() for _, end in line]
+    reached = {
+        name: [(g.setting["size"], reach(g.runs)) for g in line] for name, line in lines.items()
+    }
+    ends = [end for line in reached.values() for _, end in line]
     if not any(end.seconds > 0 and end.steps > 0 for end in ends):
         raise ValueError(
             "records must hold runs of the identity experiment with seconds on their curves; "
@@ -102,23 +85,23 @@ def scaling_figure(records: Sequence[Record]) -> Figure:
     figure = blank(8.0, 3.9)
     left, right = figure.subplots(1, 2)
     handles = []
-    for number, (name, line) in enumerate(found.items()):
+    for number, (name, line) in enumerate(reached.items()):
         method = lines[name][0].setting["method"]
-        look: dict[str, Any] = {
+        style: dict[str, Any] = {
             "color": _METHOD_COLOURS.get(method, _OTHER_COLOUR),
             "linestyle": _LINES.get(method, _OTHER_LINE),
             "marker": MARKERS[1:][number % (len(MARKERS) - 1)],
         }
-        _draw_reach(left, [(size, end.seconds, end.reached) for size, end in line], look)
-        _draw_reach(right, [(size, end.steps, end.reached) for size, end in line], look)
-        handles.append(Line2D([], [], **look, label=name))
+        _draw_reach(left, [(size, end.seconds, end.reached) for size, end in line], style)
+        _draw_reach(right, [(size, end.steps, end.reached) for size, end in line], style)
+        handles.append(Line2D([], [], **style, label=name))
     if not all(end.reached for end in ends):
         hollow: dict[str, Any] = _HOLLOW | {"color": "0.35", "marker": "o"}
         handles.append(Line2D([], [], **hollow, label="hollow: not reached, total of the run"))
     for axis, words in ((left, "seconds"), (right, "training steps")):
         axis.set(xscale="log", yscale="log", xlabel="size of the vectors")
         axis.set(ylabel=f"{words} until the error is below {THRESHOLD:g}")
-        _label_sizes(axis, sorted({size for line in found.values() for size, _ in line}))
+        _label_sizes(axis, sorted({size for line in reached.values() for size, _ in line}))
         _whole_decades(axis)
         axis.grid(True, alpha=0.25)
     figure.legend(
@@ -128,15 +111,15 @@ def scaling_figure(records: Sequence[Record]) -> Figure:
 
 
 def _size_colours(count: int) -> list[Any]:
-    """Colours that are far apart if there are enough, else steps from dark to light."""
+    """Return colours that are far apart if there are enough, else steps from dark to light."""
     if count <= len(COLOURS):
         return list(COLOURS[:count])
     # The light end of the map is hard to see on white.
     return [colormaps["viridis"](x) for x in np.linspace(0, 0.9, count)]
 
 
-def _look(group: Group, among: Sequence[Group], colours: dict[int, Any]) -> dict[str, Any]:
-    """Markers tell apart what colour and line do not: targets, values and details."""
+def _style(group: Group, among: Sequence[Group], colours: dict[int, Any]) -> dict[str, Any]:
+    """Return colour, line and marker; markers distinguish targets, values and details."""
     size, method = group.setting["size"], group.setting["method"]
     alike = [g for g in among if (g.setting["size"], g.setting["method"]) == (size, method)]
     return {
@@ -149,7 +132,7 @@ def _look(group: Group, among: Sequence[Group], colours: dict[int, Any]) -> dict
 
 
 def _spaced(steps: Sequence[int], most: int, wide: bool, shift: float) -> list[int]:
-    """Numbers of some points, evenly apart on the axis; the shift keeps lines' bars apart."""
+    """Return the numbers of points evenly spaced on the axis; the shift separates lines."""
     if len(steps) <= most:
         return list(range(len(steps)))
     at = np.asarray(steps, dtype=float)
@@ -166,18 +149,18 @@ def _draw_bars(axis: Axes, series: Series, bars: Sequence[int], colour: Any) -> 
     mean, deviation = (np.asarray(values)[bars] for values in (series.mean, series.deviation))
     # An error is never negative, so no bar goes below zero.
     ends = [np.minimum(deviation, mean), deviation]
-    look = {"ecolor": colour, "elinewidth": 1.0, "capsize": 2.5, "alpha": 0.8}
-    axis.errorbar([series.steps[i] for i in bars], mean, ends, fmt="none", zorder=2, **look)
+    style = {"ecolor": colour, "elinewidth": 1.0, "capsize": 2.5, "alpha": 0.8}
+    axis.errorbar([series.steps[i] for i in bars], mean, ends, fmt="none", zorder=2, **style)
 
 
 def _scale_errors(axis: Axes, errors: Sequence[float]) -> None:
-    """Decades down to the smallest error, and zero beneath them."""
+    """Set up the axis of errors: decades down to the smallest error, and zero below them."""
     smallest = min((error for error in errors if error > 0), default=1e-3)
     low = min(max(math.floor(math.log10(smallest)), -6), -2)
     high = max(1, math.ceil(math.log10(max(*errors, 1.0))))
     axis.set_yscale("symlog", linthresh=10.0**low, linscale=0.6)
     axis.set_ylim(-0.12 * 10.0**low, 10.0**high)
-    # Not more than nine of them, even if a run diverged.
+    # At most nine decades, even if a run diverged.
     decades = range(low, high + 1, math.ceil((high - low) / 8))
     axis.set_yticks([0.0, *(10.0**d for d in decades)], ["0", *map(decade, decades)])
     axis.yaxis.set_minor_locator(NullLocator())
@@ -190,7 +173,7 @@ def _scale_steps(axis: Axes, every: Sequence[Series], wide: bool) -> None:
 
 
 def _add_columns(figure: Figure, columns: dict[str, list[Line2D]], note: str) -> None:
-    """A legend with a column for each method, or with one method for everything."""
+    """A legend with a column for each method; for a single method, columns of equal length."""
     title = f"size of the vectors{note}"
     if len(columns) == 1:
         ((method, handles),) = columns.items()
@@ -219,23 +202,23 @@ def _add_columns(figure: Figure, columns: dict[str, list[Line2D]], note: str) ->
     figure.set_size_inches(8.0, 4.0 + 0.18 * rows)
 
 
-def _draw_reach(axis: Axes, line: list[tuple[int, float, bool]], look: dict[str, Any]) -> None:
+def _draw_reach(axis: Axes, line: list[tuple[int, float, bool]], style: dict[str, Any]) -> None:
     line = [point for point in line if point[1] > 0]
-    axis.plot([size for size, _, _ in line], [end for _, end, _ in line], **look)
+    axis.plot([size for size, _, _ in line], [end for _, end, _ in line], **style)
     hollow = [(size, end) for size, end, reached in line if not reached]
     if hollow:
-        axis.plot(*zip(*hollow, strict=True), **(look | _HOLLOW))
+        axis.plot(*zip(*hollow, strict=True), **(style | _HOLLOW))
 
 
 def _label_sizes(axis: Axes, sizes: list[int]) -> None:
-    """Name at most six sizes: more would touch each other."""
+    """Label at most six sizes: more would overlap."""
     shown = sizes[:: math.ceil(len(sizes) / 6)]
     axis.set_xticks(shown, [f"{size:,}" for size in shown])
     axis.xaxis.set_minor_locator(NullLocator())
 
 
 def _whole_decades(axis: Axes) -> None:
-    """Parts of a decade would be labelled as products, which are hard to read."""
+    """Extend the axis to whole decades: parts of one would be labelled as products."""
     low, high = axis.dataLim.intervaly
     low, high = math.floor(math.log10(low)), math.floor(math.log10(high)) + 1
     axis.set_ylim(10.0**low, 10.0**high)

@@ -1,11 +1,13 @@
 """Records → the table of the identity experiment."""
 
+import math
 from collections.abc import Sequence
 
-from sparsewire_lab.figures.pages import markdown
-from sparsewire_lab.figures.series import THRESHOLD, Group, Record, reach
+from sparsewire_lab.figures.series import THRESHOLD, Record, reach_words
+from sparsewire_lab.figures.settings import plain_value
+from sparsewire_lab.figures.tables import NONE, Columns, Row, seeds, table_of
 from sparsewire_lab.identity.settings import best, groups
-from sparsewire_lab.train.records import aggregate
+from sparsewire_lab.train.records import aggregate, statistics_of
 
 # What the paper says of its figure; it prints no numbers.
 PAPER = {
@@ -14,19 +16,6 @@ PAPER = {
     ("reinforce", 16): "fails",
 }
 _VALUES = {"fixed": "fixed at 1", "ones": "learned, from 1", "normal": "learned, from N(0, 1)"}
-_HEAD = (
-    "size",
-    "target",
-    "method",
-    "values",
-    "lr",
-    "steps",
-    "seeds",
-    "rounded error",
-    "places found",
-    f"below {THRESHOLD:g} after",
-    "paper",
-)
 
 
 def identity_table(records: Sequence[Record]) -> str:
@@ -34,42 +23,41 @@ def identity_table(records: Sequence[Record]) -> str:
 
     Of a sweep, the row of the best learning rate.
     """
-    return markdown(_HEAD, [_row(group) for group in best(groups(records))])
+    return table_of(_COLUMNS, [Row(group, "") for group in best(groups(records))])
 
 
-def _row(group: Group) -> tuple[str, ...]:
-    setting, runs = group.setting, group.runs
-    method, target, size = (setting[name] for name in ("method", "target", "size"))
-    finals = aggregate(runs)
-    error = str(finals["error"])
-    if "expected_error" in finals:
-        error += f" (not rounded: {finals['expected_error']})"
-    said = PAPER.get((method, size), "–")
-    return (
-        f"{size:,}",
-        target,
-        method,
-        _VALUES.get(setting["values"], str(setting["values"])),
-        f"{setting['lr']:g}",
-        f"{setting['steps']:,}",
-        str(len(runs)),
-        error,
-        _percent(finals["found"].mean),
-        _reached(group),
-        said if target == "identity" and setting["values"] == "fixed" else "–",
-    )
+def _error(row: Row) -> str:
+    finals = aggregate(row.group.runs)
+    error, expected = finals.get("error", NONE), finals.get("expected_error")
+    return f"{error}" + (f" (not rounded: {expected})" if expected else "")
 
 
-def _percent(share: float) -> str:
-    """With as many digits as it takes not to say 100 % of less."""
+def _found(row: Row) -> str:
+    """Return a share with as many digits as it takes not to write 100 % of less."""
+    share = statistics_of((run["final"] or {}).get("found") for run in row.group.runs).mean
+    if math.isnan(share):
+        return NONE
     short = f"{100 * share:.4g} %"
     return f"{100 * share:.6g} %" if short == "100 %" and share < 1 else short
 
 
-def _reached(group: Group) -> str:
-    there = [reach(group._replace(runs=[run])) for run in group.runs]
-    count = sum(end.reached for end in there)
-    if count < len(there):
-        return f"{count} of {len(there)} seeds" if count else "never"
-    whole = reach(group)
-    return f"{whole.steps:,.0f} steps, {whole.seconds:.2g} s"
+def _paper(row: Row) -> str:
+    method, size, target, values = (
+        row.setting[name] for name in ("method", "size", "target", "values")
+    )
+    return PAPER.get((method, size), NONE) if (target, values) == ("identity", "fixed") else NONE
+
+
+_COLUMNS: Columns = {
+    "size": lambda row: f"{row.setting['size']:,}",
+    "target": lambda row: row.setting["target"],
+    "method": lambda row: row.setting["method"],
+    "values": lambda row: _VALUES.get(row.setting["values"]) or row.setting["values"],
+    "lr": lambda row: plain_value(row.setting["lr"]),
+    "steps": lambda row: f"{row.setting['steps']:,}",
+    "seeds": seeds,
+    "rounded error": _error,
+    "places found": _found,
+    f"below {THRESHOLD:g} after": lambda row: reach_words(row.group.runs),
+    "paper": _paper,
+}

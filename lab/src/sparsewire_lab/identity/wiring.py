@@ -1,4 +1,4 @@
-"""The wires of a matrix while they find their places: panels, a matrix and an animation."""
+"""The wires of a matrix in training: panels, a matrix and an animation."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sparsewire_lab.figures.arrays import (
+    check_finite,
     check_integers,
     check_shapes,
     must_hold,
@@ -19,13 +20,13 @@ from sparsewire_lab.figures.arrays import (
     read_arrays,
 )
 from sparsewire_lab.figures.films import check_film, film
-from sparsewire_lab.figures.save import STYLE, blank, save
+from sparsewire_lab.figures.save import STYLE, blank
 
 _WIRE, _SAMPLE = "#0072B2", "0.82"
 _LEGEND = 0.5  # inches beneath the panels
 _MOST_FRAMES = 120
-# A dense matrix of more places is more memory than a picture is worth.
-_MOST_PLACES = 2**24
+# A dense matrix of more elements is more memory than a picture is worth.
+_MOST_ELEMENTS = 2**24
 
 
 class Frames(NamedTuple):
@@ -49,7 +50,7 @@ def read_wiring(path: Path) -> Frames:
     """Return the wirings that a run left in a file.
 
     Raises:
-        ValueError: The file has not these arrays, or their shapes do not agree.
+        ValueError: The file lacks these arrays, or their shapes do not agree.
     """
     with must_hold(path, "wirings"):
         frames = Frames(**read_arrays(path, Frames._fields))
@@ -57,40 +58,31 @@ def read_wiring(path: Path) -> Frames:
     return frames
 
 
-def draw_wiring(
-    wiring_path: Path, path: Path, steps: Sequence[int] = (0, 1000, 5000, 9000, 13000)
-) -> Path:
-    """Draw the wires at some steps of a run, a panel for each; return the path.
+def read_matrix(path: Path) -> Frames:
+    """Return the wirings of a matrix that a run left in a file.
 
-    Args:
-        wiring_path: A file of wirings of a matrix.
-        path: The picture, of any kind that Matplotlib writes.
-        steps: Where to look; the nearest frame is taken, and none twice.
+    Raises:
+        ValueError: As `read_wiring`, or the wirings are of a tensor with other than 2 axes.
     """
-    return save(wiring_figure(_read_matrix(wiring_path), steps), path)
-
-
-def draw_matrix(wiring_path: Path, path: Path) -> Path:
-    """Draw the wires before and after training, and the rounded matrix; return the path.
-
-    Args:
-        wiring_path: A file of wirings of a matrix.
-        path: The picture, of any kind that Matplotlib writes.
-    """
-    return save(matrix_figure(_read_matrix(wiring_path)), path)
+    frames = read_wiring(path)
+    if len(frames.shape) != 2:
+        raise ValueError(
+            f"{path} must hold wirings of a matrix to be drawn, with 2 index axes; "
+            f"got {len(frames.shape)}"
+        )
+    return frames
 
 
 @rc_context(STYLE)
-def animate_wiring(wiring_path: Path, path: Path, frames_per_second: int = 8) -> Path:
-    """Draw a GIF of the wires as they move, without end; return the path.
+def animate_wiring(frames: Frames, path: Path, frames_per_second: int = 8) -> Path:
+    """Draw a GIF of the wires as they move, in a loop; return the path.
 
     Args:
-        wiring_path: A file of wirings of a matrix.
+        frames: The wirings of a matrix.
         path: The GIF.
         frames_per_second: From 1 to 50, the most that browsers show.
     """
     check_film(path, frames_per_second)
-    frames = _read_matrix(wiring_path)
     figure = blank(5.6, _height(frames, 5.6) + _LEGEND)
     axis = figure.add_subplot()
     _add_legend(figure, ())
@@ -102,16 +94,11 @@ def animate_wiring(wiring_path: Path, path: Path, frames_per_second: int = 8) ->
     return film(figure, draw, len(frames.step), path, frames_per_second, _MOST_FRAMES)
 
 
-def nearest_frames(frames: Frames, steps: Sequence[int]) -> list[int]:
-    """Return the numbers of the frames nearest to these steps, each once."""
-    return nearest(frames.step, steps)
-
-
 def rounded_matrix(frames: Frames, number: int = -1) -> np.ndarray:
-    """Return the dense matrix that a frame implies: every value at its nearest place, summed."""
-    if np.prod(frames.shape, dtype=float) > _MOST_PLACES:
+    """Return the dense matrix of a frame: every value at its nearest index, summed."""
+    if np.prod(frames.shape, dtype=float) > _MOST_ELEMENTS:
         raise ValueError(
-            f"a matrix must have at most {_MOST_PLACES:,} places to be drawn; got shape "
+            f"a matrix must have at most {_MOST_ELEMENTS:,} elements to be drawn; got shape "
             f"{tuple(frames.shape.tolist())}"
         )
     places = np.rint(frames.means[number]).astype(int).clip(0, frames.shape - 1)
@@ -122,8 +109,13 @@ def rounded_matrix(frames: Frames, number: int = -1) -> np.ndarray:
 
 @rc_context(STYLE)
 def wiring_figure(frames: Frames, steps: Sequence[int]) -> Figure:
-    """Return the figure of `draw_wiring`: up to three panels in a row."""
-    chosen = nearest_frames(frames, steps)
+    """Return the wires at some steps of a run, up to three panels in a row.
+
+    Args:
+        frames: The wirings of a matrix.
+        steps: The steps; the nearest frame of each is taken, and none twice.
+    """
+    chosen = nearest(frames.step, steps)
     columns = 2 if len(chosen) == 4 else min(len(chosen), 3)
     rows = -(-len(chosen) // columns)
     side = 8.0 / columns if columns > 1 else 5.6
@@ -133,14 +125,14 @@ def wiring_figure(frames: Frames, steps: Sequence[int]) -> Figure:
     for place, (axis, number) in enumerate(zip(axes, chosen, strict=False)):
         draw_wires(axis, frames, number, 0.75 * side)
         if place % columns:
-            axis.set_ylabel("")  # the first of the row says it
+            axis.set_ylabel("")  # the first panel of the row has it
     _add_legend(figure, axes[len(chosen) :].tolist())
     return figure
 
 
 @rc_context(STYLE)
 def matrix_figure(frames: Frames) -> Figure:
-    """Return the figure of `draw_matrix`."""
+    """Return the wires before and after training, and the rounded matrix."""
     matrix = rounded_matrix(frames)
     limit = float(np.abs(matrix).max()) or 1.0
     figure = blank(8.6, _height(frames, 2.7) + _LEGEND)
@@ -160,7 +152,7 @@ def matrix_figure(frames: Frames) -> Figure:
 
 
 def draw_wires(axis: Axes, frames: Frames, number: int, inches: float) -> None:
-    """Means as points in a circle of one standard deviation, samples as diamonds behind.
+    """Draw means as points in an ellipse of one standard deviation, samples as diamonds behind.
 
     Args:
         axis: Where to draw.
@@ -204,20 +196,20 @@ def draw_wires(axis: Axes, frames: Frames, number: int, inches: float) -> None:
     )
     step = int(frames.step[number])
     axis.set(title=f"{step:,} batch{'' if step == 1 else 'es'}", aspect="equal")
-    # At the top of its place, where the layout expects the title.
+    # At the top of its cell, where the layout expects the title.
     axis.set(xlabel="input index", ylabel="output index", anchor="N")
     axis.set(xlim=(-0.5, cols - 0.5), ylim=(rows - 0.5, -0.5))
 
 
 def _height(frames: Frames, width: float) -> float:
-    """Height in inches of a panel of this width, its words included; at most about square."""
+    """Return the height in inches of a panel of this width, with its labels."""
     rows, cols = frames.shape.tolist()
     return (width - 0.6) * min(max(rows / cols, 0.3), 1.0) + 0.95
 
 
 def _add_legend(figure: Figure, empty: Sequence[Axes]) -> None:
-    """In the first panel that is left empty, else beneath all."""
-    looks = {
+    """Add the legend to the first empty panel, or below all panels."""
+    styles = {
         "mean of a wire": {"marker": "o", "markersize": 6, "color": _WIRE},
         "its variance: a radius of\none standard deviation": {
             **{"marker": "o", "markersize": 15, "markeredgewidth": 0},
@@ -225,7 +217,7 @@ def _add_legend(figure: Figure, empty: Sequence[Axes]) -> None:
         },
         "integer tuples sampled\nin one pass": {"marker": "D", "markersize": 6, "color": _SAMPLE},
     }
-    handles = [Line2D([], [], linestyle="none", label=name, **looks[name]) for name in looks]
+    handles = [Line2D([], [], linestyle="none", label=name, **styles[name]) for name in styles]
     for axis in empty:
         axis.axis("off")
     if len(empty):
@@ -233,16 +225,6 @@ def _add_legend(figure: Figure, empty: Sequence[Axes]) -> None:
     else:
         place = {"loc": "outside lower center", "ncols": 3, "columnspacing": 1.2}
         figure.legend(handles=handles, frameon=False, **place)
-
-
-def _read_matrix(path: Path) -> Frames:
-    frames = read_wiring(path)
-    if len(frames.shape) != 2:
-        raise ValueError(
-            f"{path} must hold wirings of a matrix to be drawn, with 2 index axes; "
-            f"got {len(frames.shape)}"
-        )
-    return frames
 
 
 def _check(frames: Frames) -> None:
@@ -259,5 +241,6 @@ def _check(frames: Frames) -> None:
     arrays = frames._asdict()
     check_shapes(arrays, shapes, f"its means are of {frames.means.shape}")
     check_integers(arrays, ("step", "indices", "shape"))
-    if not (np.isfinite(frames.means).all() and (frames.variances >= 0).all()):
-        raise ValueError("its means must be finite and its variances not negative; got others")
+    check_finite(arrays, ("means", "variances", "values"))
+    if (frames.variances < 0).any() or (frames.shape < 1).any():
+        raise ValueError("its variances must not be negative and its sizes at least 1; got others")

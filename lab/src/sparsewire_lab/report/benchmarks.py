@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sparsewire_lab.bench import growth
-from sparsewire_lab.report.frames import short
+from sparsewire_lab.report.viewers import short
 
 Row = dict[str, Any]
 
-# In this order; what is measured beside these is named as the record names it.
+# In this order; other cases have the name of the record.
 TITLES = {
     "spread": "spread: shares of all integer tuples, forward and backward",
     "spread, few": "spread with few integer tuples",
@@ -16,7 +16,7 @@ TITLES = {
     "glimpse": "glimpse layers reading 100 × 100 pixels",
     "soft_sort": "soft_sort: elements in order",
     "soft_rank": "soft_rank: the place of each element",
-    "sort_by": "sort_by: things in the order of their keys",
+    "sort_by": "sort_by: payload in the order of its keys",
     "order_loss": "order_loss: where the order is known",
 }
 _COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -35,15 +35,15 @@ HEAD = tuple(_COLUMNS)
 
 def cases(rows: Sequence[Row]) -> list[tuple[str, str, list[Row]]]:
     """Return device, case and rows of the newest run of each, but for the ceilings."""
-    found = []
+    chosen = []
     for device, here in growth.newest(rows).items():
         names = [*TITLES, *(case for case in here if case not in TITLES and case != "ceilings")]
-        found += [(device, case, here[case]) for case in names if here.get(case)]
-    return found
+        chosen += [(device, case, here[case]) for case in names if here.get(case)]
+    return chosen
 
 
 def cells(row: Row) -> list[str]:
-    """Return what stands in the row of a table."""
+    """Return the cells of a row of the table."""
     return [write(row) for write in _COLUMNS.values()]
 
 
@@ -73,13 +73,13 @@ def milliseconds(value: float | None) -> str:
 
 
 def _lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """A line for each engine that was measured at more than one size; ours first."""
-    found: dict[str, list[Row]] = {}
+    """Return a line for each engine that was measured at more than one size; ours first."""
+    engines: dict[str, list[Row]] = {}
     for row in rows:
         if row["status"] == "ok" and row["n"] and row["ms_forward_backward"]:
-            found.setdefault(growth.label(row), []).append(row)
+            engines.setdefault(growth.label(row), []).append(row)
     lines = []
-    for name, group in found.items():
+    for name, group in engines.items():
         group.sort(key=lambda row: row["n"])
         if len({row["n"] for row in group}) < 2:
             continue

@@ -3,31 +3,30 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sparsewire_lab.report.frames import frames_of, short
-from sparsewire_lab.report.lines import Line, by_task
+from sparsewire_lab.report.entries import Entry, by_task
+from sparsewire_lab.report.viewers import frames_of, short
 from sparsewire_lab.train.records import Record
 
-_MEASURES = {
+_LABELS = {
     "identity": {"error": "rounded error", "loss": "training loss"},
     "attention": {"error": "error, % of digits", "loss": "training loss"},
     "sorting": {"error": "error, % of sets", "loss": "training loss"},
 }
-# Of more points than these a curve keeps evenly spaced ones: a screen shows no more, and a page of
-# many runs shall stay small.
+# Of more points a curve has evenly spaced ones: a screen shows no more, and the page stays small.
 _MOST_POINTS, _LEAST_POINTS, _MOST_POINTS_OF_ALL = 400, 25, 60_000
 
 
-def chart(experiment: str, lines: Sequence[Line]) -> dict[str, Any] | None:
+def chart(experiment: str, entries: Sequence[Entry]) -> dict[str, Any] | None:
     """Return the curves of an experiment, task by task; None if there are none."""
-    runs = sum(len(line.group.runs) for line in lines)
+    runs = sum(len(entry.group.runs) for entry in entries)
     most = max(_LEAST_POINTS, min(_MOST_POINTS, _MOST_POINTS_OF_ALL // max(runs, 1)))
-    tasks = [_task(experiment, name, alike, most) for name, alike in by_task(lines).items()]
+    tasks = [_task(experiment, name, alike, most) for name, alike in by_task(entries).items()]
     tasks = [task for task in tasks if task["lines"]]
     if not tasks:
         return None
     return {
         "x": {"step": "training steps", "seconds": "seconds of training"},
-        "y": _MEASURES[experiment],
+        "y": _LABELS[experiment],
         "log": {"x": False, "y": True},
         "start": _first_shown(tasks),
         "tasks": tasks,
@@ -35,19 +34,19 @@ def chart(experiment: str, lines: Sequence[Line]) -> dict[str, Any] | None:
 
 
 def _first_shown(tasks: Sequence[dict[str, Any]]) -> int:
-    """The number of the task that is shown first: the size whose wires the paper shows."""
+    """Return the number of the first task to show: the size whose wires the paper shows."""
     shown = [number for number, task in enumerate(tasks) if task["name"].endswith("=\u00a032")]
     return shown[0] if shown else 0
 
 
-def _task(experiment: str, name: str, alike: Sequence[Line], most: int) -> dict[str, Any]:
+def _task(experiment: str, name: str, alike: Sequence[Entry], most: int) -> dict[str, Any]:
     scale = 1.0 if experiment == "identity" else 100.0
     lines = [
         {
-            "name": line.name + ("" if line.ours else " (baseline)"),
-            "runs": [_run(run, scale, most) for run in line.group.runs],
+            "name": entry.name + ("" if entry.ours else " (baseline)"),
+            "runs": [_run(run, scale, most) for run in entry.group.runs],
         }
-        for line in alike
+        for entry in alike
     ]
     return {"name": name, "lines": lines}
 
@@ -55,12 +54,12 @@ def _task(experiment: str, name: str, alike: Sequence[Line], most: int) -> dict[
 def _run(record: Record, scale: float, most: int) -> dict[str, Any]:
     curve = record["curve"]
     count = len(curve["step"])
-    kept = frames_of(count, most)
+    chosen = frames_of(count, most)
     nothing = [None] * count
     return {
         "seed": record["seed"],
-        "step": [curve["step"][i] for i in kept],
-        "seconds": [short((curve.get("seconds") or nothing)[i]) for i in kept],
-        "error": [short(curve["error"][i], scale) for i in kept],
-        "loss": [short((curve.get("loss") or nothing)[i]) for i in kept],
+        "step": [curve["step"][i] for i in chosen],
+        "seconds": [short((curve.get("seconds") or nothing)[i]) for i in chosen],
+        "error": [short(curve["error"][i], scale) for i in chosen],
+        "loss": [short((curve.get("loss") or nothing)[i]) for i in chosen],
     }

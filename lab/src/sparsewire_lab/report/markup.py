@@ -7,7 +7,7 @@ from typing import Any
 
 # Elements that have no content and no end tag.
 _VOID = {"br", "img", "input", "meta"}
-# Letters that a cell shows on one line.
+# Letters that a cell shows in one line.
 _SHORT = 22
 # Inside a script these could end it, begin a comment, or be read as an entity.
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -34,12 +34,12 @@ def element(kind: str, /, *children: object, **attributes: object) -> Html:
 
 
 def join(children: Iterable[object]) -> Html:
-    """Return children one after the other, escaped unless they are HTML; None is nothing."""
+    """Return children one after the other, escaped unless they are HTML; None is left out."""
     return Html("".join(escape(child) for child in children if child is not None))
 
 
 def escape(text: object) -> Html:
-    """Return text that shows as it is, also in an attribute."""
+    """Return text as HTML, also for an attribute."""
     return text if isinstance(text, Html) else Html(html.escape(str(text), quote=True))
 
 
@@ -86,7 +86,7 @@ def _cell(part: object) -> Html:
 
 
 def copy_button(command: str, what: str) -> Html:
-    """Return a button that copies a command; `what` names it for those who do not see the page."""
+    """Return a button that copies a command; `what` names it for screen readers."""
     if not command:
         return Html("")
     return element(
@@ -101,7 +101,7 @@ def copy_button(command: str, what: str) -> Html:
 
 
 def more(summary: object, *children: object, **attributes: object) -> Html:
-    """Return what is shown only when asked for."""
+    """Return a part of the page that is folded at first."""
     return element("details", element("summary", summary), *children, **attributes)
 
 

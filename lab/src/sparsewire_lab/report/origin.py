@@ -1,15 +1,15 @@
-"""Where the numbers are from: devices, versions, commits and dates of all runs."""
+"""The provenance of the numbers: devices, versions, commits and dates of all runs."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sparsewire_lab.report.gather import Found
+from sparsewire_lab.report.load import Results
 
 HEAD = ("device", "what", "versions", "commit", "dates")
 _VERSIONS = ("python", "torch", "numpy", "triton", "keops", "sparsewire")
 
 
-def origins(found: Found) -> list[tuple[str, ...]]:
+def origins(results: Results) -> list[tuple[str, ...]]:
     """Return a row for each device, experiment, set of versions and commit."""
     runs = [
         (
@@ -19,11 +19,11 @@ def origins(found: Found) -> list[tuple[str, ...]]:
             record["commit"],
             record["date"],
         )
-        for record in found.records
+        for record in results.records
     ]
     runs += [
         (row["device"], "benchmark", _versions(row), row["commit"], row["date"])
-        for row in found.bench
+        for row in results.bench
     ]
     dates: dict[tuple[str, ...], list[str]] = {}
     for *place, date in runs:
@@ -45,7 +45,7 @@ def _versions(versions: dict[str, Any]) -> str:
 
 
 def _short_commit(commit: str) -> str:
-    """As people write commits, with what follows them."""
+    """Return a commit with ten digits, and what follows it."""
     number, plus, rest = commit.partition("+")
     return f"{number[:10]}{plus}{rest}"
 

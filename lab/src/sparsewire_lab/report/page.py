@@ -1,4 +1,4 @@
-"""What was gathered → one HTML file that needs nothing else."""
+"""Results → one HTML file that needs nothing else."""
 
 import base64
 import hashlib
@@ -7,102 +7,102 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparsewire._version import __version__
+from sparsewire_lab import __version__
 from sparsewire_lab.files import write_whole
 from sparsewire_lab.report import benchmarks, curves, glimpses, sections, sorting, wiring
-from sparsewire_lab.report.absent import Absent, absences
-from sparsewire_lab.report.gather import EXPERIMENTS, Found
-from sparsewire_lab.report.lines import lines_of
+from sparsewire_lab.report.entries import entries_of
+from sparsewire_lab.report.load import Results
 from sparsewire_lab.report.markup import Html, data_script, element, join
+from sparsewire_lab.report.missing import Missing, missing_parts
 from sparsewire_lab.report.results import summary
+from sparsewire_lab.train.record_checks import EXPERIMENTS
 
-TITLE = "sparsewire: learned wiring"
-# In this order: each may use what stands before it.
+# In this order: each may use the ones before it.
 _SCRIPTS = (
     *("base.js", "scales.js", "player.js", "chart.js", "pointer.js"),
     *("wiring.js", "glimpses.js", "sorting.js", "start.js"),
 )
 _LEAD = (
-    "A sparse matrix is a list of places and values, and places are integers without a gradient. "
-    "sparsewire keeps each connection as a point in a continuous index space, so that plain "
-    "backpropagation moves the points until they sit where the data wants a wire."
+    "A sparse matrix is a list of indices and values, and indices are integers without a gradient. "
+    "sparsewire keeps each connection as a point in a continuous index space, so that "
+    "backpropagation moves the points to where the data needs a connection."
 )
 _WATCH = {
-    "identity": "Watch it: these wires see random vectors and are asked to return them. Nobody "
-    "tells them that the answer is the diagonal.",
-    "": "Watch it: these wires see random vectors and what a hidden matrix makes of them. Nobody "
-    "tells them where its ones are.",
+    "identity": "Watch it: these wires learn to return random vectors. That the solution is the "
+    "diagonal is not given.",
+    "": "Watch it: these wires learn what a hidden matrix makes of random vectors. The places of "
+    "its ones are not given.",
 }
 
 
 class Page(NamedTuple):
-    """A page, and what is not on it."""
+    """A page, and what it lacks."""
 
     html: str
-    absent: list[Absent]
+    missing: list[Missing]
     notes: list[str]
 
 
-def write_page(found: Found, path: Path, title: str = TITLE) -> Page:
+def write_page(results: Results, path: Path, title: str) -> Page:
     """Write the page, whole or not at all; return it.
 
     Args:
-        found: What was gathered.
+        results: What the page shows.
         path: The HTML file.
-        title: What stands at its top.
+        title: The title of the page.
     """
-    page = build_page(found, title)
+    page = build_page(results, title)
     write_whole(path, page.html.encode())
     return page
 
 
-def build_page(found: Found, title: str = TITLE) -> Page:
-    """Return the page of what was gathered."""
-    notes = list(found.notes)
-    lines = {name: lines_of(name, found.of(name)) for name in EXPERIMENTS}
+def build_page(results: Results, title: str) -> Page:
+    """Return the page of results."""
+    notes = list(results.notes)
+    entries = {name: entries_of(name, results.of(name)) for name in EXPERIMENTS}
     viewers: dict[str, Any] = {
-        "wiring": wiring.viewer(found.of("identity"), notes),
-        "glimpses": glimpses.gallery(lines["attention"], notes),
-        "sorting": sorting.strips(lines["sorting"], notes),
+        "wiring": wiring.wirings(results.of("identity"), notes),
+        "glimpses": glimpses.galleries(entries["attention"], notes),
+        "sorting": sorting.strips(entries["sorting"], notes),
     }
-    charts: dict[str, Any] = {name: curves.chart(name, lines[name]) for name in EXPERIMENTS}
-    charts["growth"] = benchmarks.chart(found.bench)
-    absent = absences(found, viewers)
-    tasks = [task for name in EXPERIMENTS for task in summary(name, lines[name])]
+    charts: dict[str, Any] = {name: curves.chart(name, entries[name]) for name in EXPERIMENTS}
+    charts["growth"] = benchmarks.chart(results.bench)
+    missing = missing_parts(results, viewers)
+    tasks = [task for name in EXPERIMENTS for task in summary(name, entries[name])]
     shown = {"attention": "glimpses", "sorting": "sorting"}
     body = [
         sections.summary_section(tasks),
         *(
             sections.experiment_section(
-                name, lines[name], bool(viewers.get(shown.get(name, ""))), bool(charts[name])
+                name, entries[name], bool(viewers.get(shown.get(name, ""))), bool(charts[name])
             )
             for name in EXPERIMENTS
         ),
-        sections.bench_section(found, bool(charts["growth"])),
-        sections.origin_section(found),
-        sections.absent_section(absent, notes),
+        sections.bench_section(results, bool(charts["growth"])),
+        sections.origin_section(results),
+        sections.missing_section(missing, notes),
     ]
     data = viewers | {f"chart-{name}": chart for name, chart in charts.items()}
     scripts = [data_script(name, value) for name, value in data.items() if value]
     html = _document(title, _header(title, body, viewers["wiring"]), body, scripts)
-    return Page(html, absent, notes)
+    return Page(html, missing, notes)
 
 
 def asset(name: str) -> str:
-    """Return the text of a file that the page is made of."""
+    """Return the text of a file of the page's assets."""
     folder = resources.files("sparsewire_lab.report") / "assets"
     return (folder / name).read_text(encoding="utf-8")
 
 
 def script() -> str:
-    """Return the page's whole script; nothing of it is seen from outside."""
+    """Return the page's whole script, in a scope of its own."""
     body = "\n".join(asset(name) for name in _SCRIPTS)
     return f'(() => {{\n"use strict";\n{body}\n}})();'
 
 
 def _header(title: str, body: Sequence[Html], wirings: Sequence[dict[str, Any]]) -> Html:
     names = {"results": "results", **{name: name for name in EXPERIMENTS}}
-    names |= {"speed": "speed", "origin": "machines", "absent": "not here"}
+    names |= {"speed": "speed", "origin": "machines", "missing": "missing"}
     names["attention"] = "glimpses"
     whole = join(body)
     links = (

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sparsewire_lab.attention.settings import family
-from sparsewire_lab.figures.cells import NONE, duration, percent, step_time, steps_of
-from sparsewire_lab.figures.series import THRESHOLD, reach
-from sparsewire_lab.figures.settings import plain_value, seeds
-from sparsewire_lab.report.lines import Line, by_task
+from sparsewire_lab.figures.series import THRESHOLD, reach_words
+from sparsewire_lab.figures.settings import plain_value
+from sparsewire_lab.figures.tables import NONE, duration, final_percent, step_time, steps_of
+from sparsewire_lab.report.entries import Entry, by_task
 from sparsewire_lab.train.records import statistics_of
 
 _HEADS = {
@@ -18,80 +18,78 @@ _HEADS = {
 }
 
 
-class Entry(NamedTuple):
-    """A number, what it is of, and the command that makes it."""
+class Number(NamedTuple):
+    """The error of a setting, and the command that makes it."""
 
-    number: str
+    text: str
     name: str
     seeds: str
     command: str
 
 
 class Task(NamedTuple):
-    """A row of the summary."""
+    """A task of the summary: what was measured, and what the paper says."""
 
     experiment: str
     name: str
-    ours: list[Entry]
+    ours: list[Number]
     paper: list[str]
     """What the paper says, of each method."""
-    baselines: list[Entry]
+    baselines: list[Number]
 
 
-def summary(experiment: str, lines: Sequence[Line]) -> list[Task]:
-    """Return a row for each task that was measured as published: not on validation digits."""
+def summary(experiment: str, entries: Sequence[Entry]) -> list[Task]:
+    """Return the tasks that were measured as published: not on validation digits."""
     tasks = []
-    for name, alike in by_task(lines).items():
-        if alike[0].group.setting.get("split", "test") != "test":
+    for name, alike in by_task(entries).items():
+        if alike[0].setting.get("split", "test") != "test":
             continue
-        shown = [line for line in alike if _is_usual(line)] or alike
-        said = dict.fromkeys(
-            f"{_of_what(line)}: {line.paper}".replace(" %", "\u00a0%")
-            for line in shown
-            if line.paper
-        )
+        shown = [entry for entry in alike if _is_usual(entry)] or alike
+        papers = (f"{_paper_name(e)}: {e.paper}".replace(" %", "\u00a0%") for e in shown if e.paper)
         tasks.append(
             Task(
                 experiment,
                 name,
-                [entry(experiment, line) for line in shown if line.ours],
-                list(said),
-                [entry(experiment, line) for line in shown if not line.ours],
+                [number(experiment, entry) for entry in shown if entry.ours],
+                list(dict.fromkeys(papers)),
+                [number(experiment, entry) for entry in shown if not entry.ours],
             )
         )
-    return _gathered(experiment, tasks)
+    return _combined(experiment, tasks)
 
 
-def _gathered(experiment: str, tasks: Sequence[Task]) -> list[Task]:
-    """Tasks that have nothing to be compared with become one row, after the others."""
+def _combined(experiment: str, tasks: Sequence[Task]) -> list[Task]:
+    """Combine the tasks that have nothing to be compared with into one, after the others."""
     compared = [task for task in tasks if task.paper or task.baselines]
-    alone = [task for task in tasks if task not in compared]
+    alone = [task for task in tasks if not (task.paper or task.baselines)]
     if len(alone) < 2 or not compared:
         return list(tasks)
-    entries = [
+    numbers = [
         item._replace(name=f"{task.name}, {item.name}") for task in alone for item in task.ours
     ]
-    return [*compared, Task(experiment, "beyond the paper", entries, [], [])]
+    return [*compared, Task(experiment, "beyond the paper", numbers, [], [])]
 
 
-def entry(experiment: str, line: Line) -> Entry:
-    """Return the number of a setting: its error, mean ± standard deviation over seeds."""
-    return Entry(main_number(experiment, line), line.name, _seed_words(line), line.command)
+def number(experiment: str, entry: Entry) -> Number:
+    """Return the error of a setting, mean ± standard deviation over seeds."""
+    seeds = entry.group.seeds
+    words = f"{seeds}\u00a0seed{'' if seeds == '1' else 's'}" if seeds.isdigit() else seeds
+    return Number(main_error(experiment, entry), entry.name, words, entry.command)
 
 
-def main_number(experiment: str, line: Line) -> str:
+def main_error(experiment: str, entry: Entry) -> str:
     """Return the error of a setting in words, in percent where it is a share."""
-    errors = [run["final"].get("error") for run in line.runs]
-    if experiment == "identity":
-        spread = statistics_of(errors)
-        if not math.isfinite(spread.mean):
-            return "diverged"
-        # A wire may stand for two places at once: rounding is the wrong way to read it then.
-        expected = statistics_of(run["final"].get("expected_error") for run in line.runs)
-        known = math.isfinite(expected.mean)
-        return f"{spread} (not rounded: {expected})" if known else str(spread)
-    found = percent(errors)
-    return "diverged" if found == NONE else f"{found} %"
+    if experiment != "identity":
+        share = _percent(entry, "error")
+        return "diverged" if share == NONE else share
+    error, expected = (
+        statistics_of(run["final"].get(name) for run in entry.runs)
+        for name in ("error", "expected_error")
+    )
+    if not math.isfinite(error.mean):
+        return "diverged"
+    # A wire may represent two indices at once: rounding is the wrong way to read it then.
+    return f"{error}" + (f" (not rounded: {expected})" if math.isfinite(expected.mean) else "")
 
 
 def full_head(experiment: str) -> tuple[str, ...]:
@@ -99,68 +97,50 @@ def full_head(experiment: str) -> tuple[str, ...]:
     return "task", "method", "training", "seeds", *_HEADS[experiment], "paper"
 
 
-def full_row(experiment: str, line: Line) -> tuple[str, ...]:
+def full_row(experiment: str, entry: Entry) -> tuple[str, ...]:
     """Return the row of a setting, without its command."""
-    setting = line.group.setting
-    first = line.task, line.name, _training(line), seeds(line.group)
+    error = main_error(experiment, entry)
     if experiment == "identity":
-        found = statistics_of(run["final"].get("found") for run in line.runs).mean
+        found = statistics_of(run["final"].get("found") for run in entry.runs).mean
         places = f"{100 * found:.4g} %" if math.isfinite(found) else NONE
-        cells = main_number(experiment, line), places, _reached(line)
+        cells = error, places, reach_words(entry.runs)
     elif experiment == "attention":
-        expected = _percent(line, "expected") if setting["model"] == "glimpse" else NONE
-        cells = main_number(experiment, line), expected, _step_time(line)
+        is_glimpse = entry.setting["model"] == "glimpse"
+        cells = error, _percent(entry, "expected") if is_glimpse else NONE, _step_time(entry)
     else:
-        others = (_percent(line, name) for name in ("strict", "elements"))
-        cells = main_number(experiment, line), *others, _step_time(line)
-    return *first, *cells, line.paper or NONE
+        cells = error, _percent(entry, "strict"), _percent(entry, "elements"), _step_time(entry)
+    first = entry.task, entry.name, _training(entry), entry.group.seeds
+    return *first, *cells, entry.paper or NONE
 
 
-def _percent(line: Line, name: str) -> str:
-    found = percent([run["final"].get(name) for run in line.runs])
-    return found if found == NONE else f"{found} %"
+def _percent(entry: Entry, metric: str) -> str:
+    share = final_percent(entry.runs, metric)
+    return share if share == NONE else f"{share} %"
 
 
-def _step_time(line: Line) -> str:
-    number, _, shared = step_time(line.runs).partition(",") if line.runs else (NONE, "", "")
-    return number if number == NONE else f"{number} ms" + (f",{shared}" if shared else "")
+def _step_time(entry: Entry) -> str:
+    ms, _, shared = step_time(entry.runs).partition(",")
+    return ms if ms == NONE else f"{ms} ms" + (f",{shared}" if shared else "")
 
 
-def _training(line: Line) -> str:
-    setting = line.group.setting
+def _training(entry: Entry) -> str:
+    setting = entry.setting
     steps = steps_of(setting) if type(setting.get("batch")) is int else f"{setting['steps']:,}"
-    taken = [run["seconds"] for run in line.runs if run.get("seconds") is not None]
     rate = f", lr {plain_value(setting['lr'])}" if setting.get("lr") is not None else ""
-    return f"{steps}{rate}, {duration(taken)}"
+    return f"{steps}{rate}, {duration(entry.runs)}"
 
 
-def _reached(line: Line) -> str:
-    group = line.group._replace(runs=line.runs)
-    there = [reach(group._replace(runs=[run])) for run in group.runs]
-    count = sum(end.reached for end in there)
-    if not there or count < len(there):
-        return f"{count} of {len(there)} seeds" if count else "never"
-    whole = reach(group)
-    taken = f", {whole.seconds:.2g} s" if math.isfinite(whole.seconds) else ""
-    return f"{whole.steps:,.0f} steps{taken}"
-
-
-def _of_what(line: Line) -> str:
-    """What a number of the paper is of, whatever the settings that were run here."""
-    setting = line.group.setting
+def _paper_name(entry: Entry) -> str:
+    """Return the method that the paper reports, whatever the settings that were run here."""
+    setting = entry.setting
     if "places" in setting:
         return "sampled quicksort, strict error"
-    return family(setting) if "glimpses" in setting else line.name
+    return family(setting) if "glimpses" in setting else entry.name
 
 
-def _is_usual(line: Line) -> bool:
-    """Variants that were run to be compared with the usual ones are left to the full table."""
-    setting = line.group.setting
+def _is_usual(entry: Entry) -> bool:
+    """Return whether a setting is no variant, which is left to the full table."""
+    setting = entry.setting
     if "values" in setting and "method" in setting:
         return setting["values"] == "fixed" or setting["method"] == "rewire"
     return True
-
-
-def _seed_words(line: Line) -> str:
-    words = seeds(line.group)
-    return f"{words}\u00a0seed{'' if words == '1' else 's'}" if words.isdigit() else words

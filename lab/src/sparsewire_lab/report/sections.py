@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparsewire_lab.report import benchmarks, origin
-from sparsewire_lab.report.absent import Absent
-from sparsewire_lab.report.gather import Found
-from sparsewire_lab.report.lines import Line
+from sparsewire_lab.report.entries import Entry
+from sparsewire_lab.report.load import Results
 from sparsewire_lab.report.markup import Html, copy_button, element, more, table
-from sparsewire_lab.report.results import Entry, Task, full_head, full_row
+from sparsewire_lab.report.missing import Missing
+from sparsewire_lab.report.results import Number, Task, full_head, full_row
 
 TITLES = {
     "identity": "Identity matrices",
@@ -16,29 +16,29 @@ TITLES = {
     "sorting": "Sorting",
 }
 _WORDS = {
-    "identity": "A layer of n wires sees random vectors and is asked to return them. It is told "
-    "neither where to connect nor that the answer is a diagonal. The error is the mean squared "
-    "error of the layer with every wire rounded to its nearest place: 0 means that all wires are "
-    "where they belong.",
+    "identity": "A layer of n wires learns to return random vectors. It is given neither the "
+    "connections nor that the solution is a diagonal. The error is the mean squared error of the "
+    "layer with every wire rounded to its nearest index: 0 means that all wires are on the "
+    "diagonal.",
     "attention": "A network chooses, for each image, which pixels a classifier is given. One digit "
-    "is hidden among pieces of others; nobody says where. The error is the share of test digits "
-    "that are classified wrongly.",
+    "is hidden among pieces of others, and its position is not given. The error is the share of "
+    "test digits that are classified wrongly.",
     "sorting": "A network reads numbers written in digits and gives each a key; it learns from the "
     "right order alone. The error is the share of sets that its keys do not put in order.",
 }
 _VIEWER_WORDS = {
     "wiring": "Left, the index space: each dot is a wire (its column is the input it reads, its "
     "row the output it feeds), the disc around it one standard deviation, the grey diamonds the "
-    "integer places drawn in one pass. Right, the matrix they stand for: as in one pass of "
-    "training, or with every wire at its nearest place, by which the error is measured. "
+    "integer tuples sampled in one pass. Right, the matrix they represent: as in one pass of "
+    "training, or with every wire at its nearest index, by which the error is measured. "
     "Arrow keys move the slider, space plays.",
     "glimpses": "The outline is the box that the network chose for an image; hover, focus or tap "
-    "an image to see the places that were read (where boxes are small, enlarged). Beside it is "
-    "the glimpse: all that the classifier sees. The slider moves through training. Mistakes stand "
-    "last and say so; their boxes are those of the finished model.",
-    "sorting": "Quicksort halves the set level by level. Each picture moves to where its key says; "
-    "where keys leave the order in doubt, pictures blend. Below it, keys against the true values: "
-    "a rising line sorts everything.",
+    "an image to see the pixels that were read (where boxes are small, enlarged). Next to it is "
+    "the glimpse: all that the classifier sees. The slider moves through training. Mistakes come "
+    "last and are marked; their boxes are those of the trained model.",
+    "sorting": "Quicksort halves the set level by level. Each picture moves to the place that its "
+    "key gives it; where keys leave the order uncertain, pictures blend. Below it, keys against "
+    "the true values: a rising line sorts everything.",
 }
 _SUMMARY_HEAD = ("task", "sparsewire", "paper", "baselines")
 _UNITS = {
@@ -46,7 +46,7 @@ _UNITS = {
     "attention": "% of test digits classified wrongly",
     "sorting": "% of sets not in order",
 }
-_GROWTH_WORDS = "∝ n^e says how the time grows over the largest sizes. "
+_GROWTH_WORDS = "∝ n^e is the growth of the time over the largest sizes. "
 _CHART_WORDS = (
     "Hover for values, drag or turn the wheel to zoom, double-click to reset. With the keyboard: "
     "focus the plot, arrow keys walk along the points, + and − zoom, 0 resets."
@@ -69,9 +69,9 @@ def summary_section(tasks: Sequence[Task]) -> Html:
     )
 
 
-def experiment_section(name: str, lines: Sequence[Line], viewer: bool, chart: bool) -> Html:
+def experiment_section(name: str, entries: Sequence[Entry], viewer: bool, chart: bool) -> Html:
     """Return the section of an experiment: its viewer, curves and the table of all settings."""
-    if not lines:
+    if not entries:
         return Html("")
     parts: list[Html] = [element("p", _WORDS[name])]
     if viewer:
@@ -83,13 +83,13 @@ def experiment_section(name: str, lines: Sequence[Line], viewer: bool, chart: bo
             element("p", _CHART_WORDS, class_="hint"),
             chart_box(name, f"curves of {TITLES[name]}"),
         ]
-    parts.append(more(f"All settings ({len(lines)})", _full_table(name, lines)))
+    parts.append(more(f"All settings ({len(entries)})", _full_table(name, entries)))
     return section(name, TITLES[name], *parts)
 
 
-def bench_section(found: Found, chart: bool) -> Html:
+def bench_section(results: Results, chart: bool) -> Html:
     """Return the benchmarks: how time and memory grow, and the table of every case."""
-    if not found.bench:
+    if not results.bench:
         return Html("")
     parts: list[Html] = [
         element(
@@ -100,7 +100,7 @@ def bench_section(found: Found, chart: bool) -> Html:
             element("em", "captured"),
             " is the replay of a CUDA graph. ",
             element("em", "Extra memory"),
-            " is the peak of a pass above what is held before it. ",
+            " is the peak of a pass above what is allocated before it. ",
             copy_button("sparsewire bench", "the benchmarks"),
         )
     ]
@@ -109,16 +109,16 @@ def bench_section(found: Found, chart: bool) -> Html:
             element("p", _GROWTH_WORDS + _CHART_WORDS, class_="hint"),
             chart_box("growth", "time and memory against the size"),
         ]
-    for device, case, rows in benchmarks.cases(found.bench):
+    for device, case, rows in benchmarks.cases(results.bench):
         title = f"{benchmarks.TITLES.get(case, case)} – {device}"
         written = table(benchmarks.HEAD, map(benchmarks.cells, rows), title)
         parts.append(more(title, written))
     return section("speed", "Speed and memory", *parts)
 
 
-def origin_section(found: Found) -> Html:
+def origin_section(results: Results) -> Html:
     """Return the machines, versions, commits and dates behind the numbers."""
-    rows = origin.origins(found)
+    rows = origin.origins(results)
     if not rows:
         return Html("")
     words = "The machines and versions behind the numbers."
@@ -131,12 +131,12 @@ def origin_section(found: Found) -> Html:
     )
 
 
-def absent_section(absent: Sequence[Absent], notes: Sequence[str]) -> Html:
+def missing_section(missing: Sequence[Missing], notes: Sequence[str]) -> Html:
     """Return what is not on the page, with commands, and what was left out, with reasons."""
-    if not absent and not notes:
+    if not missing and not notes:
         return Html("")
     parts: list[Html] = []
-    if absent:
+    if missing:
         items = (
             element(
                 "li",
@@ -145,13 +145,13 @@ def absent_section(absent: Sequence[Absent], notes: Sequence[str]) -> Html:
                 " ",
                 copy_button(item.command, item.what),
             )
-            for item in absent
+            for item in missing
         )
         parts.append(element("ul", *items))
     if notes:
         parts.append(element("p", "Left out, because it could not be read:"))
         parts.append(element("ul", *(element("li", note) for note in notes)))
-    return section("absent", "Not on this page", *parts)
+    return section("missing", "Not on this page", *parts)
 
 
 def section(name: str, title: str, *children: object) -> Html:
@@ -161,8 +161,8 @@ def section(name: str, title: str, *children: object) -> Html:
 
 
 def viewer_box(kind: str, data: str) -> Html:
-    """Return the place of a viewer, which the script fills."""
-    without = element("noscript", element("p", "This picture moves with JavaScript only."))
+    """Return the box of a viewer, which the script fills."""
+    without = element("noscript", element("p", "This picture needs JavaScript."))
     return element("div", without, class_="viewer", data_viewer=kind, data_from=data)
 
 
@@ -172,14 +172,14 @@ def wiring_words() -> Html:
 
 
 def chart_box(data: str, words: str) -> Html:
-    """Return the place of a chart, which the script fills."""
-    without = element("noscript", element("p", "Curves are drawn with JavaScript only."))
+    """Return the box of a chart, which the script fills."""
+    without = element("noscript", element("p", "Curves need JavaScript."))
     box: dict[str, Any] = {"data_viewer": "chart", "data_from": f"chart-{data}"}
     return element("div", without, class_="viewer", data_words=words, **box)
 
 
 def _summary_table(tasks: Sequence[Task]) -> Html:
-    """The rows of each experiment below its name; on a phone every row becomes a card."""
+    """Return the rows of each experiment below its name; on a phone every row becomes a card."""
     head = element("tr", *(element("th", words, scope="col") for words in _SUMMARY_HEAD))
     bodies = []
     for name in dict.fromkeys(task.experiment for task in tasks):
@@ -195,11 +195,11 @@ def _summary_table(tasks: Sequence[Task]) -> Html:
 
 def _summary_row(task: Task) -> Html:
     name = element("th", task.name, scope="row")
-    ours = _entries(task, task.ours)
+    ours = _numbers(task, task.ours)
     if not task.paper and not task.baselines:
         return element("tr", name, element("td", ours, colspan=3, data_label=_SUMMARY_HEAD[1]))
-    said = element("ul", *(element("li", words) for words in task.paper), class_="entries")
-    cells = ours, said if task.paper else Html("–"), _entries(task, task.baselines)
+    paper = element("ul", *(element("li", words) for words in task.paper), class_="entries")
+    cells = ours, paper if task.paper else Html("–"), _numbers(task, task.baselines)
     written = (
         element("td", cell, data_label=label, class_="none" if cell == "–" else None)
         for label, cell in zip(_SUMMARY_HEAD[1:], cells, strict=True)
@@ -207,16 +207,16 @@ def _summary_row(task: Task) -> Html:
     return element("tr", name, *written)
 
 
-def _entries(task: Task, entries: Sequence[Entry]) -> Html:
-    if not entries:
+def _numbers(task: Task, numbers: Sequence[Number]) -> Html:
+    if not numbers:
         return Html("–")
-    return element("ul", *(_entry(task, item) for item in entries), class_="entries")
+    return element("ul", *(_number(task, item) for item in numbers), class_="entries")
 
 
-def _entry(task: Task, item: Entry) -> Html:
+def _number(task: Task, item: Number) -> Html:
     return element(
         "li",
-        element("strong", item.number.replace(" ± ", "\u00a0±\u00a0")),
+        element("strong", item.text.replace(" ± ", "\u00a0±\u00a0")),
         " ",
         element("span", f"{item.name}, {item.seeds}", class_="name"),
         " ",
@@ -224,12 +224,12 @@ def _entry(task: Task, item: Entry) -> Html:
     )
 
 
-def _full_table(name: str, lines: Sequence[Line]) -> Html:
-    """The commands stand near the left, where they are seen without scrolling."""
+def _full_table(name: str, entries: Sequence[Entry]) -> Html:
+    """Return the table of all settings, with commands near the left, where they are visible."""
     head, rows = list(full_head(name)), []
     head.insert(2, "command")
-    for line in lines:
-        row: list[object] = list(full_row(name, line))
-        row.insert(2, copy_button(line.command, line.label))
+    for entry in entries:
+        row: list[object] = list(full_row(name, entry))
+        row.insert(2, copy_button(entry.command, entry.label))
         rows.append(row)
     return table(head, rows, f"{TITLES[name]}: all settings")

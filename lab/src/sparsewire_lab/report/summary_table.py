@@ -1,154 +1,122 @@
-"""Records of all experiments → one small table: what the paper reports, ours, what is beside it."""
+"""Records of all experiments → one small table: the paper's error, the best peer's, ours."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sparsewire_lab.attention.settings import family, settings
+from sparsewire_lab.attention import settings as attention
 from sparsewire_lab.attention.table import PAPER as GLIMPSES
-from sparsewire_lab.figures.cells import NONE, percent
-from sparsewire_lab.figures.pages import fill, markdown
-from sparsewire_lab.figures.series import THRESHOLD, Group, Record, reach
-from sparsewire_lab.figures.settings import finished
+from sparsewire_lab.figures.series import Group, Record, has
+from sparsewire_lab.figures.tables import NONE, fill, final_percent, markdown
 from sparsewire_lab.identity.settings import best, groups
-from sparsewire_lab.sorting.settings import (
-    QUICKSORTS,
-    method_name,
-    papers,
-    sorting_departures,
-    sorting_settings,
-)
+from sparsewire_lab.identity.table import PAPER as IDENTITIES
+from sparsewire_lab.sorting import settings as sorting
 from sparsewire_lab.train.records import aggregate
 
-RESULTS_BEGIN, RESULTS_END = "<!-- results: begin -->", "<!-- results: end -->"
-_HEAD = ("task", "paper", "here", "beside it")
+_HEAD = ("task", "paper", "best peer in the same run", "ours")
 _IDENTITIES = (("sparse", 64, "fixed"), ("rewire", 1024, "ones"), ("rewire", 65536, "ones"))
 _SORTED = (4, 8, 16, 32)
-# How the paper counts: equal numbers are wrong unless they stand as they came.
-_STRICT = "with ties as they came"
 
 
-class Row(NamedTuple):
-    """A task, what the paper reports, ours, and a baseline in words."""
+class Line(NamedTuple):
+    """A task, and the errors of the paper, of the best peer and of ours."""
 
     task: str
     paper: str
-    here: str
-    beside: str
+    peer: str
+    ours: str
 
 
 def summary_table(records: Mapping[str, Sequence[Record]]) -> str:
-    """Return the table of the most important settings, of those that are recorded.
+    """Return the table of the most important tasks, of those that are recorded.
+
+    Errors are means ± standard deviations over seeds: of identity matrices the mean squared error
+    of the rounded layer, of glimpses the share of test digits that are classified wrongly, and of
+    sorting the paper's share of sets in a wrong order, where equal numbers must keep their order.
 
     Args:
-        records: By the name of their experiment.
+        records: The records of each experiment, by its name.
     """
-    rows = [
+    lines = [
         *_identities(records.get("identity", ())),
         *_glimpses(records.get("attention", ())),
         *_sorts(records.get("sorting", ())),
     ]
-    return markdown(_HEAD, rows)
+    return markdown(_HEAD, lines)
 
 
 def fill_summary(page: str, records: Mapping[str, Sequence[Record]]) -> str:
-    """Return a page with the table between its marks."""
-    return fill(page, summary_table(records), RESULTS_BEGIN, RESULTS_END)
+    """Return a page with the table between the marks of `results`."""
+    return fill(page, summary_table(records), "results")
 
 
-def _identities(records: Sequence[Record]) -> Iterator[Row]:
-    found = best(groups(records)) if records else []
-    by = {(g.setting["method"], g.setting["size"], g.setting["values"]): g for g in found
-          if g.setting["target"] == "identity"}  # fmt: skip
+def _identities(records: Sequence[Record]) -> Iterator[Line]:
+    plain = [run for run in records if has(run, target="identity")]
+    chosen = best(groups(plain)) if plain else []
+    by = {tuple(g.setting[name] for name in ("method", "size", "values")): g for g in chosen}
     for method, size, values in _IDENTITIES:
-        group, rival = by.get((method, size, values)), by.get(("reinforce", size, "fixed"))
-        if group is None:
-            continue
-        how = "" if method == "sparse" else ", with rewiring"
-        beside = NONE if rival is None else f"REINFORCE: {aggregate(rival.runs)['error']}"
-        took = f"{_error(group)}; below {THRESHOLD:g} after {reach(group).seconds:.2g} s"
-        paper = "converges" if method == "sparse" else NONE
-        yield Row(f"identity matrix of {size:,}, rounded error{how}", paper, took, beside)
+        group, peer = by.get((method, size, values)), by.get(("reinforce", size, "fixed"))
+        if group is not None:
+            paper = IDENTITIES.get((method, size), NONE)
+            rival = NONE if peer is None else f"{_error(peer)} (REINFORCE)"
+            yield Line(f"identity matrix, n = {size:,}", paper, rival, _error(group))
 
 
 def _error(group: Group) -> str:
     error = aggregate(group.runs)["error"]
-    return "0" if error.mean == 0 else f"{error.mean:.2g}"
+    return "0" if error.mean == 0 else f"{error}"
 
 
-def _glimpses(records: Sequence[Record]) -> Iterator[Row]:
-    ours = [
-        group
-        for group in settings(records)
-        if (group.setting["preset"], group.setting["split"], group.setting["data"])
-        == ("ours", "test", "mnist")
-    ]
-    for group in ours:
-        setting = group.setting
-        if setting["model"] != "glimpse":
+def _glimpses(records: Sequence[Record]) -> Iterator[Line]:
+    chosen = [run for run in records if has(run, preset="ours", split="test", data="mnist")]
+    every = attention.settings(chosen)
+    for group in every:
+        side = group.setting["canvas"]
+        if group.setting["model"] != "glimpse":
             continue
-        side, count, size = (setting[name] for name in ("canvas", "glimpses", "size"))
-        look = f"{count} glimpse{'' if count == 1 else 's'} of {size} × {size}"
-        said = GLIMPSES.get((count, size)) if side == 100 else None
-        yield Row(
-            f"digit among clutter, {side} × {side} pixels, {look}",
-            NONE if said is None else f"{said}, perhaps of training digits",
-            f"{_percents(group)} of test digits",
-            _rivals([g for g in ours if g.setting["canvas"] == side]),
+        others = [other for other in every if other.setting["canvas"] == side]
+        peers = [other for other in others if other.setting["model"] != "glimpse"]
+        shape = group.setting["glimpses"], group.setting["size"]
+        yield Line(
+            f"digit on {side} × {side} pixels, {attention.family(group.setting)}",
+            GLIMPSES.get(shape, NONE) if side == 100 else NONE,
+            _best(peers, "error", attention.family),
+            _percent(group, "error"),
         )
 
 
-def _rivals(there: Sequence[Group]) -> str:
-    """Return the error of each other model, with the best of its settings."""
-    found: dict[str, list[Group]] = {}
-    for group in there:
-        if group.setting["model"] != "glimpse" and finished(group):
-            found.setdefault(family(group.setting), []).append(group)
-    words = (f"{name}: {_percents(min(g, key=_mean_error))}" for name, g in found.items())
-    return "; ".join(words) or NONE
-
-
-def _sorts(records: Sequence[Record]) -> Iterator[Row]:
-    found = [g for g in sorting_settings(records) if _is_main_sort(g.setting) and finished(g)]
+def _sorts(records: Sequence[Record]) -> Iterator[Line]:
+    task = {"preset": "ours", "split": "test", "data": "mnist", "places": 3, "network": "paper"}
+    every = sorting.settings(run for run in records if has(run, **task))
     for size in _SORTED:
-        same = [g for g in found if g.setting["size"] == size]
-        ours = [g for g in same if _is_our_sort(g.setting)]
+        here = [group for group in every if group.setting["size"] == size and group.finished]
+        ours = [
+            group
+            for group in here
+            if group.setting["method"] == "likelihood"
+            and not sorting.SETTINGS.departures(group.setting)
+        ]
         if not ours:
             continue
         longest = max(ours, key=lambda group: group.setting["steps"])
-        peers = [g for g in same if g.setting["method"] not in QUICKSORTS]
-        said = papers(longest.setting)
-        yield Row(
-            f"order of {size} numbers of 3 digits, wrong sets",
-            NONE if said is None else f"{said[0]}, {_STRICT}",
-            f"{_percents(longest)} of test sets{_strictly(longest)}",
-            _best_peer(peers),
+        peers = [other for other in here if other.setting["method"] not in sorting.QUICKSORTS]
+        reported = sorting.reported(longest.setting)
+        yield Line(
+            f"order of {size} numbers of 3 digits",
+            reported[0] if reported else NONE,
+            _best(peers, "strict", sorting.method_name),
+            _percent(longest, "strict"),
         )
 
 
-def _is_main_sort(setting: Mapping[str, Any]) -> bool:
-    task = setting["preset"], setting["split"], setting["data"], setting["places"]
-    return task == ("ours", "test", "mnist", 3) and setting["network"] == "paper"
+def _best(peers: Iterable[Group], metric: str, name: Callable[[dict[str, Any]], str]) -> str:
+    """Return the lowest error among peers, and whose it is."""
+    known = [group for group in peers if _percent(group, metric) != NONE]
+    if not known:
+        return NONE
+    lowest = min(known, key=lambda group: aggregate(group.finished)[metric].mean)
+    return f"{_percent(lowest, metric)} ({name(lowest.setting)})"
 
 
-def _is_our_sort(setting: dict[str, Any]) -> bool:
-    """Whether it is our preset as it is."""
-    return setting["method"] == "likelihood" and not sorting_departures(setting)
-
-
-def _strictly(group: Group) -> str:
-    """The error in the paper's terms, if it is known."""
-    found = percent([run["final"].get("strict") for run in finished(group)])
-    return "" if found == NONE else f"; {found} % {_STRICT}"
-
-
-def _best_peer(peers: Sequence[Group]) -> str:
-    best_one = min(peers, key=_mean_error, default=None)
-    return NONE if best_one is None else f"{method_name(best_one.setting)}: {_percents(best_one)}"
-
-
-def _mean_error(group: Group) -> float:
-    return aggregate(finished(group))["error"].mean
-
-
-def _percents(group: Group) -> str:
-    return f"{percent([run['final'].get('error') for run in finished(group)])} %"
+def _percent(group: Group, metric: str) -> str:
+    share = final_percent(group.finished, metric)
+    return share if share == NONE else f"{share} %"

@@ -1,7 +1,7 @@
-"""Keys against the numbers that they stand for, while a network learns to give them."""
+"""Figures of keys: keys against their numbers, and a set as quicksort moves it by them."""
 
 import math
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib import rc_context
@@ -9,36 +9,78 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sparsewire_lab.figures.arrays import nearest
-from sparsewire_lab.figures.save import STYLE, blank, save
-from sparsewire_lab.sorting.keys_file import Keys, read_keys, spearman
+from sparsewire_lab.figures.save import STYLE, blank
+from sparsewire_lab.sorting.keys_file import Keys, misplaced, sort_of, spearman
 
-_COLOUR = "#0072B2"
+_POINTS = "#0072B2"
+# The layout of steps, in inches.
+_WIDTH = 8.0
+_LABELS, _MIDDLE, _MARGIN = 0.85, 0.2, 0.08
+_SLOT = (_WIDTH - _LABELS - _MIDDLE - _MARGIN) / 2  # of each side
+_HEAD, _TITLE, _NUMBERS, _FOOT = 0.3, 0.3, 0.22, 0.45
+_TALLEST = 8.6
+_LARGEST_DIGIT = 0.45
+
+_SMALLEST, _LARGEST = 6.0, 8.0  # points, of the numbers below columns
+_MOST_ABREAST = 24  # digits of a side; of more, those of a number stand below each other
+_GAP = 0.25  # between rows, as a share of a digit
+_CUT, _WRONG = "#E69F00", "#C00000"
+_HEADS = ("the set, sorted level by level ↓", "the right order, sent back ↑")
 
 
-def draw_keys(keys_path: Path, path: Path) -> Path:
-    """Draw keys of held-out numbers against the numbers, at three steps; return the path.
+class Layout(NamedTuple):
+    """The sizes of the figure's parts; lengths are in inches."""
 
-    The first, the last and one between, as many times later than the second evaluation as the last
-    is later than it. The title tells Spearman's correlation of their ranks: 1 if sorting by the
-    keys puts all these numbers in order.
+    numbers: int
+    """Columns of each side."""
+    high: int
+    """Digits above each other in a row."""
+    wide: int
+    """Digits beside each other in a column."""
+    levels: int
+    digit: float
 
-    Args:
-        keys_path: A file of keys.
-        path: The picture, of any kind that Matplotlib writes.
-    """
-    return save(keys_figure(read_keys(keys_path)), path)
+    @property
+    def side(self) -> float:
+        """Return the width of a side."""
+        return self.numbers * self.wide * self.digit
+
+    @property
+    def rows(self) -> float:
+        """Return the height of all levels."""
+        return self.levels * (self.high + _GAP) * self.digit
+
+    @property
+    def letters(self) -> float:
+        """Return the size of the numbers below their columns, in points."""
+        column = 72 * self.wide * self.digit
+        return min(column / (0.83 * self.wide * self.high), _LARGEST)
+
+    @property
+    def written(self) -> bool:
+        """Return whether numbers of this size can be read."""
+        return self.letters >= _SMALLEST
+
+    @property
+    def block(self) -> float:
+        """Return the height of all that belongs to one step of training."""
+        return _TITLE + self.rows + (_NUMBERS if self.written else 0.0)
 
 
 @rc_context(STYLE)
-def keys_figure(kept: Keys) -> Figure:
-    """Return the figure of `draw_keys`."""
-    chosen = three_frames(kept.step)
+def keys_figure(keys: Keys) -> Figure:
+    """Return keys of held-out numbers against the numbers, at three steps.
+
+    The first, the last, and one between them in log steps. The title gives Spearman's correlation
+    of their ranks: it is 1 if sorting by the keys puts all these numbers in order.
+    """
+    chosen = three_frames(keys.step)
     figure = blank(8.0 if len(chosen) > 1 else 4.0, 3.1)
     panels = np.ravel(figure.subplots(1, len(chosen), squeeze=False))
     for axis, number in zip(panels, chosen, strict=True):
-        _draw_panel(axis, kept, number)
+        _draw_keys(axis, keys, number)
     panels[0].set_ylabel("key that the network gives it")
-    figure.supxlabel(f"true value of each of {len(kept.values)} held-out numbers", fontsize=9)
+    figure.supxlabel(f"true value of each of {len(keys.values)} held-out numbers", fontsize=9)
     return figure
 
 
@@ -56,13 +98,132 @@ def three_frames(step: np.ndarray) -> list[int]:
     return nearest(step, [int(step[0]), round(between), int(step[-1])])
 
 
-def _draw_panel(axis: Axes, kept: Keys, number: int) -> None:
+def _draw_keys(axis: Axes, keys: Keys, number: int) -> None:
     """Draw a point for each number; the scale of keys is that of their step."""
-    keys = kept.keys[number]
-    axis.scatter(kept.values, keys, s=11, color=_COLOUR, alpha=0.55, linewidths=0)
-    found = spearman(kept.values, keys)
-    words = f"{found:.3f}" if math.isfinite(found) else "unknown: all keys are equal"
-    axis.set_title(f"step {int(kept.step[number]):,}\nSpearman's ρ {words}")
+    shown = keys.keys[number]
+    axis.scatter(keys.values, shown, s=11, color=_POINTS, alpha=0.55, linewidths=0)
+    rank = spearman(keys.values, shown)
+    words = f"{rank:.3f}" if math.isfinite(rank) else "unknown: all keys are equal"
+    axis.set_title(f"step {int(keys.step[number]):,}\nSpearman's ρ {words}")
     axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.locator_params(axis="x", nbins=5, integer=True)
     axis.grid(True, alpha=0.25)
+
+
+@rc_context(STYLE)
+def steps_figure(keys: Keys) -> Figure:
+    """Return how a set is sorted by its keys, early and late in training.
+
+    On the left the pictures as they come and after each half-permutation; on the right those of
+    the right order, sent back through the transposes. The paper's intermediate loss compares the
+    two, level by level. Numbers below are the order of the keys, in red where it is wrong.
+
+    Args:
+        keys: The keys of a run whose method sorts step by step.
+    """
+    levels, n, places = sort_of(keys, 0).values.shape[:3]
+    layout = _layout(n, places, levels)
+    frames = three_frames(keys.step)
+    most = max(int(_TALLEST / layout.block), 2)
+    frames = [frames[0], *frames[len(frames) - most + 1 :]] if len(frames) > most else frames
+    height = _HEAD + layout.block * len(frames) + _FOOT
+    figure = blank(_WIDTH, height)
+    figure.set_layout_engine("none")
+    starts = [_LABELS, _LABELS + _SLOT + _MIDDLE]
+    for start, words in zip(starts, _HEADS, strict=True):
+        figure.text(start / _WIDTH, 1 - 0.6 * _HEAD / height, words, va="center", fontsize=10)
+    for place, frame in enumerate(frames):
+        top = height - _HEAD - place * layout.block - _TITLE
+        y = (top + 0.3 * _TITLE) / height
+        figure.text(_MARGIN / _WIDTH, y, _title(keys, frame), va="center", fontweight="bold")
+        for start, pictures in zip(starts, sort_of(keys, frame), strict=True):
+            corner = start / _WIDTH, (top - layout.rows) / height
+            axis = figure.add_axes((*corner, layout.side / _WIDTH, layout.rows / height))
+            _draw_rows(axis, pictures, layout)
+        if layout.written:
+            _write_numbers(figure.axes[-2:], keys, frame, layout.letters)
+        _name_levels(figure.axes[-2], layout)
+    figure.text(0.5, 0.4 * _FOOT / height, _caption(layout), ha="center", va="center")
+    return figure
+
+
+def _layout(n: int, places: int, levels: int) -> Layout:
+    stacked = n * places > _MOST_ABREAST
+    high, wide = (places, 1) if stacked else (1, places)
+    return Layout(n, high, wide, levels, min(_SLOT / (n * wide), _LARGEST_DIGIT))
+
+
+def _draw_rows(axis: Axes, pictures: np.ndarray, layout: Layout) -> None:
+    """Draw the pictures of each level, with a line where a bucket was cut.
+
+    Args:
+        axis: The panel, one unit for each digit.
+        pictures: (levels, n, places, height, width) from 0 to 1.
+        layout: The layout of the figure.
+    """
+    across, pitch = layout.numbers * layout.wide, layout.high + _GAP
+    axis.set(xlim=(0, across), ylim=(layout.levels * pitch, 0))
+    axis.set_axis_off()
+    for level, row in enumerate(pictures):
+        top, bottom = level * pitch, level * pitch + layout.high
+        # Digits of a number that stand below each other are one tall picture.
+        joined = np.concatenate(row.reshape(-1, layout.high * row.shape[2], row.shape[3]), axis=1)
+        style = {"cmap": "gray", "vmin": 0, "vmax": 1, "interpolation": "antialiased"}
+        axis.imshow(joined, extent=(0, across, bottom, top), aspect="auto", **style)
+        bucket = 2 ** (layout.levels - 1 - level)
+        for number in range(1, layout.numbers):
+            cut = bucket > 1 and number % bucket == 0
+            x, width = number * layout.wide, 2.2 if cut else 0.8
+            colour = _CUT if cut else "white"
+            axis.plot([x, x], [top, bottom], color=colour, linewidth=width, solid_capstyle="butt")
+
+
+def _name_levels(axis: Axes, layout: Layout) -> None:
+    """Write what each level is, to its left."""
+    for level in range(layout.levels):
+        words = f"{2**level} buckets" if level else "as it came"
+        words = "sorted" if level == layout.levels - 1 and level else words
+        y = level * (layout.high + _GAP) + layout.high / 2
+        place = {"xy": (0, y), "xytext": (-5, 0), "textcoords": "offset points"}
+        axis.annotate(words, **place, ha="right", va="center", annotation_clip=False)
+
+
+def _write_numbers(axes: list[Axes], keys: Keys, frame: int, size: float) -> None:
+    """Write the order of the keys below the left side, and the right order below the other."""
+    assert keys.images is not None
+    n, places = keys.images.shape[:2]
+    right = np.sort(keys.values[:n])
+    sorted_by_keys = keys.values[:n][keys.keys[frame, :n].argsort(kind="stable")]
+    for axis, order in zip(axes, (sorted_by_keys, right), strict=True):
+        for number, (value, truth) in enumerate(zip(order, right, strict=True)):
+            axis.annotate(
+                f"{value:0{places}d}",
+                ((number + 0.5) / n, 0),
+                xycoords="axes fraction",
+                ha="center",
+                va="top",
+                fontsize=size,
+                color="black" if value == truth else _WRONG,
+                fontweight="normal" if value == truth else "bold",
+                annotation_clip=False,
+            )
+
+
+def _title(keys: Keys, frame: int) -> str:
+    """Return the step, and how well the keys sort the set."""
+    assert keys.images is not None
+    wrong = misplaced(keys, frame)
+    words = f"{wrong} of {len(keys.images)} misplaced" if wrong else "all in order"
+    return f"step {int(keys.step[frame]):,}: {words}"
+
+
+def _caption(layout: Layout) -> str:
+    """Return what the figure shows, in words."""
+    words = "orange: where buckets are cut"
+    if layout.high > 1:
+        words += "; the digits of a number stand below each other"
+    if layout.written:
+        words += (
+            "\nbelow: left in the order of the keys, wrong places bold; right in the right order"
+        )
+    return words

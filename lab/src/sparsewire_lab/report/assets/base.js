@@ -77,6 +77,27 @@ function copyButton(command) {
   return make("button", look, "copy command");
 }
 
+// A bar that names the shown run and chooses among several, above a stage with the run itself.
+// show(stage, run) fills the stage and returns { leave }, which stops what moves there.
+function runViewer(box, label, runs, show) {
+  const stage = make("div");
+  const button = copyButton(runs[0].command);
+  let current = null;
+  const pick = (number) => {
+    if (current) current.leave();
+    current = show(stage, runs[number]);
+    button.dataset.command = runs[number].command;
+    button.title = runs[number].command;
+  };
+  const names = runs.map((run) => run.name);
+  const name = runs.length > 1 ? selector(label, names, pick)
+    : make("span", { class: "key" }, names[0]);
+  const bar = make("div", { class: "bar" }, name, button);
+  box.append(bar, stage);
+  pick(0);
+  return { bar, current };
+}
+
 // A canvas as sharp as the screen: calls paint(context, width, height) in CSS pixels.
 // ratio(width) is its height as a share of its width.
 function sharpCanvas(label, ratio, paint) {
@@ -108,10 +129,10 @@ async function copy(command) {
   const area = make("textarea", { readonly: true, rows: Math.min(command.split("\n").length + 1, 6),
     "aria-label": "command" });
   area.value = command;
-  const told = make("span");
+  const status = make("span");
   const said = document.getElementById("said");
   const back = document.activeElement;
-  said.replaceChildren(make("div", { class: "box" }, told, area));
+  said.replaceChildren(make("div", { class: "box" }, status, area));
   // Pages from disk may have no clipboard: then a selected text is copied, or left for the reader.
   let done = false;
   try {
@@ -125,7 +146,7 @@ async function copy(command) {
       done = false;
     }
   }
-  told.textContent = done ? "Copied:" : "Press Ctrl+C (⌘C) to copy:";
+  status.textContent = done ? "Copied:" : "Press Ctrl+C (⌘C) to copy:";
   clearTimeout(saidTimer);
   if (done) {
     if (back) back.focus({ preventScroll: true });
@@ -162,8 +183,8 @@ function startTheme() {
     button.setAttribute("aria-label", isDark() ? "use light colours" : "use dark colours");
     repaint.forEach((redraw) => redraw());
   };
-  const kept = remembered();
-  if (kept === "dark" || kept === "light") root.dataset.theme = kept;
+  const theme = remembered();
+  if (theme === "dark" || theme === "light") root.dataset.theme = theme;
   button.addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
     remembered(root.dataset.theme);

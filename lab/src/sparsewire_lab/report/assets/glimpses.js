@@ -1,27 +1,11 @@
-// Galleries of glimpses: images, boxes that move while training goes on, places that were read.
+// Galleries of glimpses: images, boxes that move in training, pixels that were read.
 
-// Okabe and Ito's colours as far as they are seen on black, and a grey; dashes tell them apart too.
+// Those of Okabe and Ito's colours that are visible on black, and a grey; dashes differ too.
 const BOX_COLOURS = ["#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#3a9bdc",
   "#A8A8A8"];
 const TENTHS = 10;
 
-function glimpsesViewer(box, runs) {
-  const bar = make("div", { class: "bar" });
-  const stage = make("div");
-  const button = copyButton(runs[0].command);
-  let current = null;
-  const pick = (number) => {
-    if (current) current.stop();
-    current = glimpsesStage(stage, runs[number]);
-    button.dataset.command = runs[number].command;
-    button.title = runs[number].command;
-  };
-  if (runs.length > 1) bar.append(selector("model", runs.map((run) => run.name), pick));
-  else bar.append(make("span", { class: "key" }, runs[0].name));
-  bar.append(button);
-  box.append(bar, stage);
-  pick(0);
-}
+const glimpsesViewer = (box, runs) => runViewer(box, "model", runs, glimpsesStage);
 
 function glimpsesStage(stage, run) {
   const boxes = unpack(run.boxes);
@@ -35,7 +19,7 @@ function glimpsesStage(stage, run) {
     return { overlay, node };
   });
   const show = (position) => cards.forEach(({ overlay }, number) => {
-    const corners = number < run.watched ? boxesAt(boxes, position, number)
+    const corners = number < run.tracked ? boxesAt(boxes, position, number)
       : boxesOf(last, number);
     overlay.boxes.forEach((outline, glimpse) => outline.setAttribute("points", corners[glimpse]));
   });
@@ -51,7 +35,7 @@ function glimpsesStage(stage, run) {
   stage.replaceChildren(moving.root, make("div", { class: "cards" },
     ...cards.map((card) => card.node)));
   moving.go(run.step.length - 1);
-  return moving;
+  return { leave: moving.stop };
 }
 
 function glimpseCard(card, overlay, count) {
@@ -69,11 +53,11 @@ function glimpseCard(card, overlay, count) {
     read.append(part);
   });
   return make("figure", { class: wrong ? "card wrong" : "card", tabindex: 0, role: "group",
-    "aria-label": `${caption}. Focus shows the places that were read.` },
+    "aria-label": `${caption}. Focus shows the pixels that were read.` },
   seen, read, make("figcaption", {}, caption));
 }
 
-// Where boxes are small, dots could not be told apart: the image grows around them when looked at.
+// Where boxes are small, dots would merge: the focused image is enlarged around them.
 function enlarge(node, run, outlines) {
   const points = outlines.flatMap((line) => line.split(" "))
     .map((pair) => pair.split(",").map(Number));
@@ -118,7 +102,7 @@ function glimpseOverlay(run, sampled, number, count) {
   return { svg, boxes };
 }
 
-// Four corners (down, right) as points (right, down), in the order of a pen.
+// Four corners (down, right) as points (right, down), around the box.
 function outline(value) {
   return [0, 1, 3, 2].map((corner) => {
     const point = [1, 0].map((axis) => value(2 * corner + axis).toFixed(1));
@@ -127,10 +111,10 @@ function outline(value) {
 }
 
 function boxesAt({ shape, data }, position, number) {
-  const [frames, watched, count] = shape;
+  const [frames, tracked, count] = shape;
   const { first, next, share } = between(position, frames);
   return Array.from({ length: count }, (_, glimpse) => outline((place) => {
-    const at = (frame) => data[((frame * watched + number) * count + glimpse) * 8 + place];
+    const at = (frame) => data[((frame * tracked + number) * count + glimpse) * 8 + place];
     return at(first) * (1 - share) + at(next) * share;
   }));
 }

@@ -1,22 +1,6 @@
 // The sorting strip: pictures of numbers as they move through the levels of quicksort, and keys.
 
-function sortingViewer(box, runs) {
-  const bar = make("div", { class: "bar" });
-  const stage = make("div");
-  const button = copyButton(runs[0].command);
-  let current = null;
-  const pick = (number) => {
-    if (current) current.leave();
-    current = sortingStage(stage, runs[number]);
-    button.dataset.command = runs[number].command;
-    button.title = runs[number].command;
-  };
-  if (runs.length > 1) bar.append(selector("run", runs.map((run) => run.name), pick));
-  else bar.append(make("span", { class: "key" }, runs[0].name));
-  bar.append(button);
-  box.append(bar, stage);
-  pick(0);
-}
+const sortingViewer = (box, runs) => runViewer(box, "run", runs, sortingStage);
 
 function sortingStage(stage, run) {
   const keys = unpack(run.keys);
@@ -147,7 +131,7 @@ function half(sort, frame, level, to, from) {
   return sort.halves.data[((frame * sort.levels + level) * n + to) * n + from] / 255;
 }
 
-// Where things are, in pixels: names at the left, numbers at the foot, room between rows to move.
+// The layout in pixels: names at the left, numbers at the foot, room between rows to move.
 function stripLayout(sort, width) {
   const label = Math.min(LABEL, 0.24 * width);
   const tile = (width - label) / sort.count;
@@ -220,7 +204,7 @@ function blankRow(sort, tile, high, below) {
   return { canvas, clear, put };
 }
 
-// What is between two levels: every part of a picture on its way to its next place.
+// Between two levels: every part of a picture on its way to its next place.
 function moves(sort, frame, first, smooth, put) {
   const before = mixture(sort, frame, first);
   for (let to = 0; to < sort.count; to += 1) {
@@ -232,7 +216,7 @@ function moves(sort, frame, first, smooth, put) {
   }
 }
 
-// Digits of one number stand together, those of the next apart from them.
+// A gap separates the digits of one number from those of the next.
 function paintGaps(context, sort, x, top, high) {
   context.fillStyle = colour("line");
   for (let place = 1; place < sort.count; place += 1) {

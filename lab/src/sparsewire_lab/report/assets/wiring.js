@@ -1,28 +1,11 @@
-// The wires of a matrix while they find their places, and the matrix that they stand for.
+// The wires of a matrix in training, and the matrix that they represent.
 
 function wiringViewer(box, runs) {
-  const title = make("span", { class: "key" });
-  const bar = make("div", { class: "bar" });
   const matrices = make("span");
-  const stage = make("div");
-  let current = null;
-  const pick = (number, start) => {
-    if (current) current.leave();
-    current = wiringStage(stage, runs[number], matrices);
-    if (start) current.moving.play();
-  };
-  const names = runs.map((run) => run.name);
-  if (runs.length > 1) bar.append(selector("run", names, (number) => pick(number, false)));
-  else title.textContent = runs[0].name;
-  const button = copyButton(runs[0].command);
-  bar.append(title, button, matrices);
-  bar.addEventListener("change", (event) => {
-    const { command } = runs[event.target.selectedIndex];
-    button.dataset.command = command;
-    button.title = command;
-  });
-  box.append(bar, stage);
-  pick(0, !reduced.matches);
+  const { bar, current } = runViewer(box, "run", runs,
+    (stage, run) => wiringStage(stage, run, matrices));
+  bar.append(matrices);
+  if (!reduced.matches) current.moving.play();
 }
 
 function wiringStage(stage, run, matrices) {
@@ -89,10 +72,10 @@ function signs() {
     sign(draw("circle", { cx: 11, cy: 11, r: 10, fill: "var(--wire)", opacity: 0.3 }),
       "one standard deviation"),
     sign(draw("path", { d: "M11,5l6,6l-6,6l-6,-6z", fill: "var(--sample)" }),
-      "integer places drawn in one pass"));
+      "integer tuples sampled in one pass"));
 }
 
-// Wires between two frames are where a straight way would lead them.
+// Between two frames, wires are interpolated linearly.
 function wireAt(wiring, position, wire) {
   const { first, next, share } = between(position, wiring.step.length);
   const mix = (data, width, axis) => {
@@ -141,7 +124,7 @@ function paintWires(context, width, height, wiring, position) {
   }
 }
 
-// Each wire's value at its nearest place.
+// Each wire's value at its nearest index.
 function roundedWeights(wiring, position) {
   const [rows, cols] = wiring.shape;
   const weights = new Float32Array(rows * cols);
@@ -153,7 +136,7 @@ function roundedWeights(wiring, position) {
   return weights;
 }
 
-// Each wire's value spread over the places of one pass, in proportion to its density.
+// Each wire's value spread over the integer tuples of one pass, in proportion to its density.
 function passWeights(wiring, position) {
   const [rows, cols] = wiring.shape;
   const weights = new Float32Array(rows * cols);

@@ -1,25 +1,30 @@
-"""Looks as drawn: boxes, points and glimpses where they are, mistakes marked, boxes moving."""
+"""Glimpses as drawn: boxes, points and pixels where they are, mistakes marked, boxes moving."""
 
-import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from lab.tests.attention.attention_runs import save_looks
+from lab.tests.figures.samples import save_frames
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle
 from PIL import Image
 
-from sparsewire_lab.attention.boxes import animate_boxes, boxes_figure, draw_boxes, spread_frames
+from sparsewire_lab.attention.frames import GlimpseFrames, outline, read_frames
 from sparsewire_lab.attention.gallery import (
+    animate_boxes,
+    boxes_figure,
     chosen_images,
-    draw_glimpses,
     draw_mosaic,
     gallery_figure,
+    log_spaced,
 )
-from sparsewire_lab.attention.looks import outline, read_looks
 from sparsewire_lab.data import CANVASES, fixed_set, load_digits
+from sparsewire_lab.figures.save import save
+
+
+def saved(path: Path, **arrays: Any) -> GlimpseFrames:
+    return read_frames(save_frames(path / "frames.npz", **arrays))
 
 
 def polygons(axis: Any) -> list[Polygon]:
@@ -33,16 +38,16 @@ def pen(corners: np.ndarray) -> list[tuple[float, float]]:
 
 
 def test_a_file_comes_back_as_it_is(tmp_path: Path) -> None:
-    path = save_looks(tmp_path / "looks.npz", boxes=3)
-    looks = read_looks(path)
-    assert looks.corners.shape == (5, 4, 3, 4, 2)
-    assert looks.points.shape == (6, 3, 5, 5, 2)
-    assert looks.watched == 4
-    assert looks.sampled is not None
+    path = save_frames(tmp_path / "frames.npz", boxes=3)
+    frames = read_frames(path)
+    assert frames.corners.shape == (5, 4, 3, 4, 2)
+    assert frames.points.shape == (6, 3, 5, 5, 2)
+    assert frames.tracked == 4
+    assert frames.sampled is not None
     with np.load(path) as file:
-        for name in looks._fields:
-            np.testing.assert_array_equal(getattr(looks, name), file[name])
-    assert read_looks(save_looks(path, sampled=None)).sampled is None
+        for name in frames._fields:
+            np.testing.assert_array_equal(getattr(frames, name), file[name])
+    assert read_frames(save_frames(path, sampled=None)).sampled is None
 
 
 @pytest.mark.parametrize(
@@ -66,18 +71,11 @@ def test_a_file_comes_back_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_other_files_are_refused(others: dict[str, Any], complaint: str, tmp_path: Path) -> None:
-    path = save_looks(tmp_path / "looks.npz", **others)
-    with pytest.raises(ValueError, match=rf"looks.npz must be a file of looks.*{complaint}"):
-        read_looks(path)
-
-
-def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "looks.npz"
-    path.write_bytes(b"words")
-    for draw, name in ((draw_glimpses, "a.png"), (draw_boxes, "a.png"), (animate_boxes, "a.gif")):
-        with pytest.raises(ValueError, match="must be a file of looks"):
-            draw(path, tmp_path / name)
-    assert [file.name for file in tmp_path.iterdir()] == ["looks.npz"]
+    path = save_frames(tmp_path / "frames.npz", **others)
+    with pytest.raises(
+        ValueError, match=rf"frames.npz must be a file of glimpse frames.*{complaint}"
+    ):
+        read_frames(path)
 
 
 def test_an_outline_goes_around() -> None:
@@ -89,27 +87,27 @@ def test_an_outline_goes_around() -> None:
 @pytest.mark.parametrize("sampled", [True, False])
 def test_a_look_is_drawn_where_it_was(sampled: bool, tmp_path: Path) -> None:
     leave_out: dict[str, Any] = {} if sampled else {"sampled": None}
-    looks = read_looks(save_looks(tmp_path / "looks.npz", **leave_out))
-    figure = gallery_figure(looks)
+    frames = saved(tmp_path, **leave_out)
+    figure = gallery_figure(frames)
     assert len(figure.axes) == 2 * 6
     for number in (0, 5):
         left, right = figure.axes[2 * number : 2 * number + 2]
-        np.testing.assert_array_equal(left.images[0].get_array(), looks.images[number])
+        np.testing.assert_array_equal(left.images[0].get_array(), frames.images[number])
         (dots,) = left.collections
-        places = looks.points[number, 0].reshape(-1, 2)
-        places = looks.sampled[number, 0] if looks.sampled is not None else places
+        places = frames.points[number, 0].reshape(-1, 2)
+        places = frames.sampled[number, 0] if frames.sampled is not None else places
         np.testing.assert_array_equal(dots.get_offsets(), places[:, ::-1])
         (box,) = polygons(left)
-        grid = looks.points[number, 0]
+        grid = frames.points[number, 0]
         corners = np.stack([grid[0, 0], grid[0, -1], grid[-1, 0], grid[-1, -1]])
         np.testing.assert_allclose(box.get_xy(), pen(corners))
-        np.testing.assert_array_equal(right.images[0].get_array(), looks.glimpses[number, 0])
+        np.testing.assert_array_equal(right.images[0].get_array(), frames.glimpses[number, 0])
     caption = figure.get_supxlabel()
-    assert ("one draw of the places" in caption) == sampled
+    assert ("one sample of the places" in caption) == sampled
 
 
 def test_mistakes_come_last_and_are_marked_in_words_and_colour(tmp_path: Path) -> None:
-    figure = gallery_figure(read_looks(save_looks(tmp_path / "looks.npz")))
+    figure = gallery_figure(saved(tmp_path))
     titles = [axis.title for axis in figure.axes[::2]]
     expected = ["0 → 0", "1 → 1", "2 → 2", "3 → 3", "4 → 5  ✗ wrong", "5 → 6  ✗ wrong"]
     assert [title.get_text() for title in titles] == expected
@@ -118,14 +116,14 @@ def test_mistakes_come_last_and_are_marked_in_words_and_colour(tmp_path: Path) -
     assert "black" not in colours[4:]
 
 
-def test_a_watched_image_that_is_a_mistake_is_marked_too(tmp_path: Path) -> None:
-    path = save_looks(tmp_path / "looks.npz", predicted=np.array([7, 1, 2, 3, 4, 5]))
-    titles = [axis.get_title() for axis in gallery_figure(read_looks(path)).axes[::2]]
+def test_a_tracked_image_that_is_a_mistake_is_marked_too(tmp_path: Path) -> None:
+    frames = saved(tmp_path, predicted=np.array([7, 1, 2, 3, 4, 5]))
+    titles = [axis.get_title() for axis in gallery_figure(frames).axes[::2]]
     assert titles[:2] == ["0 → 7  ✗ wrong", "1 → 1"]
 
 
 @pytest.mark.parametrize(
-    ("watched", "mistakes", "count", "chosen"),
+    ("tracked", "mistakes", "count", "chosen"),
     [
         (4, 2, 12, [0, 1, 2, 3, 4, 5]),
         (8, 8, 12, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
@@ -135,22 +133,22 @@ def test_a_watched_image_that_is_a_mistake_is_marked_too(tmp_path: Path) -> None
     ],
 )
 def test_a_third_is_for_mistakes(
-    watched: int, mistakes: int, count: int, chosen: list[int], tmp_path: Path
+    tracked: int, mistakes: int, count: int, chosen: list[int], tmp_path: Path
 ) -> None:
-    sizes: dict[str, Any] = {"watched": watched, "mistakes": mistakes, "size": 2, "canvas": 4}
-    assert chosen_images(read_looks(save_looks(tmp_path / "l.npz", **sizes)), count) == chosen
+    sizes: dict[str, Any] = {"tracked": tracked, "mistakes": mistakes, "size": 2, "canvas": 4}
+    assert chosen_images(saved(tmp_path, **sizes), count) == chosen
 
 
 def test_boxes_and_glimpses_have_the_same_looks(tmp_path: Path) -> None:
-    looks = read_looks(save_looks(tmp_path / "looks.npz", boxes=8, size=3))
-    image, enlarged, mosaic = gallery_figure(looks, 1).axes
+    frames = saved(tmp_path, boxes=8, size=3)
+    image, enlarged, mosaic = gallery_figure(frames, 1).axes
     borders = [patch for patch in mosaic.patches if isinstance(patch, Rectangle)]
     for axis in (image, enlarged):
         boxes = polygons(axis)
         assert [box.get_edgecolor() for box in boxes] == [b.get_edgecolor() for b in borders]
         assert [box.get_linestyle() for box in boxes] == [b.get_linestyle() for b in borders]
     assert len({border.get_edgecolor() for border in borders}) == 8
-    for tile, border, glimpse in zip(mosaic.images, borders, looks.glimpses[0], strict=True):
+    for tile, border, glimpse in zip(mosaic.images, borders, frames.glimpses[0], strict=True):
         np.testing.assert_array_equal(tile.get_array(), glimpse)
         left, right, bottom, top = tile.get_extent()
         assert (left, top) == border.get_xy()
@@ -159,8 +157,8 @@ def test_boxes_and_glimpses_have_the_same_looks(tmp_path: Path) -> None:
 
 
 def test_all_boxes_are_inside_of_the_enlarged_part(tmp_path: Path) -> None:
-    looks = read_looks(save_looks(tmp_path / "looks.npz", boxes=3, canvas=50))
-    _, enlarged, _ = gallery_figure(looks, 1).axes
+    frames = saved(tmp_path, boxes=3, canvas=50)
+    _, enlarged, _ = gallery_figure(frames, 1).axes
     (left, right), (bottom, top) = enlarged.get_xlim(), enlarged.get_ylim()
     assert right - left == pytest.approx(bottom - top)
     ends = np.concatenate([box.get_xy() for box in polygons(enlarged)])
@@ -181,8 +179,7 @@ def test_glimpses_do_not_overlap() -> None:
 
 @pytest.mark.parametrize(("glimpses", "canvas"), [(1, 30), (8, 30), (1, 240), (8, 240)])
 def test_galleries_stay_inside_of_the_picture(glimpses: int, canvas: int, tmp_path: Path) -> None:
-    path = save_looks(tmp_path / "looks.npz", boxes=glimpses, canvas=canvas, size=3)
-    figure = gallery_figure(read_looks(path))
+    figure = gallery_figure(saved(tmp_path, boxes=glimpses, canvas=canvas, size=3))
     figure.savefig(tmp_path / "glimpses.png")
     page, box = figure.bbox, figure.get_tightbbox()
     assert 0 <= box.x0 < box.x1 <= page.width / figure.dpi
@@ -190,9 +187,8 @@ def test_galleries_stay_inside_of_the_picture(glimpses: int, canvas: int, tmp_pa
 
 
 def test_no_images_are_no_gallery(tmp_path: Path) -> None:
-    path = save_looks(tmp_path / "looks.npz")
     with pytest.raises(ValueError, match="count must be at least 1; got 0"):
-        draw_glimpses(path, tmp_path / "glimpses.png", 0)
+        gallery_figure(saved(tmp_path), 0)
 
 
 @pytest.mark.parametrize(
@@ -206,21 +202,21 @@ def test_no_images_are_no_gallery(tmp_path: Path) -> None:
 )
 def test_steps_are_spread_by_their_logarithm(steps: Any, chosen: list[int]) -> None:
     """Of 100 to 4,000 in four equal ratios: 100, 251, 632, 1,591, 4,000."""
-    assert spread_frames(np.array(steps), 6) == chosen
+    assert log_spaced(np.array(steps), 6) == chosen
 
 
 def test_a_strip_has_a_row_for_an_image_and_a_column_for_a_step(tmp_path: Path) -> None:
-    looks = read_looks(save_looks(tmp_path / "looks.npz", frames=41, watched=5, boxes=2))
-    figure = boxes_figure(looks)
-    frames = [0, 1, 3, 6, 16, 40]
+    frames = saved(tmp_path, frames=41, tracked=5, boxes=2)
+    figure = boxes_figure(frames)
+    chosen = [0, 1, 3, 6, 16, 40]
     titles = [axis.get_title() for axis in figure.axes[:6]]
     assert titles == ["step 0", "step 100", "step 300", "step 600", "step 1,600", "step 4,000"]
     assert len(figure.axes) == 4 * 6
     for place, axis in enumerate(figure.axes):
         row, column = divmod(place, 6)
-        np.testing.assert_array_equal(axis.images[0].get_array(), looks.images[row])
+        np.testing.assert_array_equal(axis.images[0].get_array(), frames.images[row])
         drawn = [box.get_xy() for box in polygons(axis)]
-        expected = [pen(four) for four in looks.corners[frames[column], row]]
+        expected = [pen(four) for four in frames.corners[chosen[column], row]]
         np.testing.assert_allclose(drawn, expected)
         # Nothing is cut off at the edge, and down is down.
         assert axis.get_xlim()[0] < 0 < 29 < axis.get_xlim()[1]
@@ -228,66 +224,46 @@ def test_a_strip_has_a_row_for_an_image_and_a_column_for_a_step(tmp_path: Path) 
 
 
 def test_large_images_have_fewer_columns(tmp_path: Path) -> None:
-    path = save_looks(tmp_path / "looks.npz", frames=41, watched=1, mistakes=0, canvas=201)
-    titles = [axis.get_title() for axis in boxes_figure(read_looks(path)).axes]
+    frames = saved(tmp_path, frames=41, tracked=1, mistakes=0, canvas=201)
+    titles = [axis.get_title() for axis in boxes_figure(frames).axes]
     assert titles == ["step 0", "step 100", "step 600", "step 4,000"]
 
 
 def test_files_are_written_whole(tmp_path: Path) -> None:
-    path = save_looks(tmp_path / "looks.npz", watched=2, mistakes=1)
-    for draw in (draw_boxes, draw_glimpses):
-        file = draw(path, tmp_path / "new" / "figure.png")
+    frames = saved(tmp_path, tracked=2, mistakes=1)
+    for figure in (boxes_figure(frames), gallery_figure(frames)):
+        file = save(figure, tmp_path / "new" / "figure.png")
         with Image.open(file) as picture:
-            picture.load()
             assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
         assert [found.name for found in file.parent.iterdir()] == ["figure.png"]
 
 
-def test_the_animation_shows_every_frame_and_is_small(tmp_path: Path) -> None:
+def test_the_animation_is_small(tmp_path: Path) -> None:
     """On real canvases, which a palette and a compression find harder than boxes."""
     images, labels = fixed_set(load_digits("test"), CANVASES[100], 4, 0)
-    seen: dict[str, Any] = {"images": images[:, 0].numpy(), "labels": labels.numpy()}
-    path = save_looks(
-        tmp_path / "looks.npz", frames=40, mistakes=0, canvas=100, boxes=8, size=2, **seen
-    )
-    made = animate_boxes(path, tmp_path / "boxes.gif", frames_per_second=5)
+    shown: dict[str, Any] = {"images": images[:, 0].numpy(), "labels": labels.numpy()}
+    frames = saved(tmp_path, frames=40, mistakes=0, canvas=100, boxes=8, size=2, **shown)
+    made = animate_boxes(frames, tmp_path / "boxes.gif", frames_per_second=5)
     assert made.stat().st_size < 1_000_000
-    frames, times = [], []
     with Image.open(made) as gif:
         assert gif.width <= 700
-        assert gif.info["loop"] == 0
-        for number in range(getattr(gif, "n_frames", 1)):
-            gif.seek(number)
-            times.append(gif.info["duration"])
-            frames.append(np.asarray(gif.convert("RGB")))
-    assert times == [200] * 39 + [2000]
-    assert all((before != after).any() for before, after in itertools.pairwise(frames))
-    assert {tuple(frame[0, 0]) for frame in frames} == {(255, 255, 255)}
+        assert getattr(gif, "n_frames", 1) == 40
 
 
 def test_boxes_move_to_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = read_looks(save_looks(tmp_path / "looks.npz", watched=5, boxes=2))
-    seen = []
+    frames, drawn = saved(tmp_path, tracked=5, boxes=2), []
 
     def film(figure: Figure, draw: Any, count: int, path: Path, *_: Any) -> Path:
         assert count == 5
         draw(3)
-        seen.append(figure)
+        drawn.append(figure)
         return path
 
-    monkeypatch.setattr("sparsewire_lab.attention.boxes.film", film)
-    animate_boxes(tmp_path / "looks.npz", tmp_path / "boxes.gif")
-    (figure,) = seen
+    monkeypatch.setattr("sparsewire_lab.attention.gallery.film", film)
+    animate_boxes(frames, tmp_path / "boxes.gif")
+    (figure,) = drawn
     assert figure.get_suptitle() == "step 300"
     assert len(figure.axes) == 4
-    for axis, image, corners in zip(figure.axes, looks.images, looks.corners[3], strict=False):
+    for axis, image, corners in zip(figure.axes, frames.images, frames.corners[3], strict=False):
         np.testing.assert_array_equal(axis.images[0].get_array(), image)
         np.testing.assert_allclose([b.get_xy() for b in polygons(axis)], [*map(pen, corners)])
-
-
-def test_what_is_no_animation_is_refused(tmp_path: Path) -> None:
-    path = save_looks(tmp_path / "looks.npz")
-    with pytest.raises(ValueError, match="frames_per_second must be from 1 to 50; got 51"):
-        animate_boxes(path, tmp_path / "boxes.gif", 51)
-    with pytest.raises(ValueError, match=r"path must end in \.gif; got .*boxes\.png"):
-        animate_boxes(path, tmp_path / "boxes.png")
