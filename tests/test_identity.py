@@ -12,8 +12,8 @@ def test_the_identity_is_learned(seed):
     torch.manual_seed(seed)
     options = {"values": 1.0, "learn_values": False, "local_samples": 1, "global_samples": 2}
     layer = SparseLayer((8,), (8,), tuples=8, seed=seed, **options)
-    optimizer = torch.optim.Adam(layer.parameters(), lr=0.005, fused=True)
-    for _ in range(10_000):
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.02, fused=True)
+    for _ in range(1_000):
         x = torch.randn(64, 8)
         loss = (layer(x) - x).square().mean()
         optimizer.zero_grad()

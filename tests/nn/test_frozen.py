@@ -5,8 +5,6 @@ import io
 import math
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -315,45 +313,6 @@ def test_an_exported_program_gives_the_same_for_any_batch(kind):
     for batch in (1, 3, 8):
         x = input_for(frozen, batch)
         torch.testing.assert_close(program(x), frozen(x))
-
-
-LAYERS_TO_EXPORT = """
-import torch
-import sparsewire as sw
-
-torch.manual_seed(0)
-source = torch.nn.Sequential(torch.nn.Linear(5, 24), torch.nn.Unflatten(-1, (6, 4)))
-for layer in (
-    sw.SparseLayer((5,), (4,), tuples=6, bias=True, wirings=2),
-    sw.HyperLayer(source, (5,), (4,)),
-    sw.Glimpse((1, 16, 16), 4, 2),
-):
-    layer.eval()
-    x = torch.randn(8, 1, 16, 16) if isinstance(layer, sw.Glimpse) else torch.randn(8, 5)
-    shapes = {"x": {0: torch.export.Dim("b")}}
-    program = torch.export.export(layer, (x[:3],), dynamic_shapes=shapes).module()
-    for batch in (1, 3, 8):
-        torch.testing.assert_close(program(x[:batch]), layer(x[:batch]))
-
-for layer in (
-    sw.SparseLayer((2, 3), (4, 2), tuples=6, bias=True),
-    sw.SparseLayer((5,), (), tuples=3, features=2),
-    sw.SparseLayer((), (5,), tuples=3),
-):
-    frozen = layer.freeze()
-    scripted = torch.jit.script(frozen)
-    for dtype in (torch.float32, torch.float64, torch.bfloat16):
-        x = torch.randn(2, 3, *layer.in_shape, *[2] * layer.features, dtype=dtype)
-        assert torch.equal(scripted(x), frozen(x))
-"""
-
-
-def test_layers_are_exported_and_frozen_ones_scripted():
-    """In a process of its own: the checks of annotations take neither symbols nor scripts."""
-    result = subprocess.run(
-        [sys.executable, "-c", LAYERS_TO_EXPORT], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from sparsewire.annotations import Float
 from sparsewire.nn.layout import Placed, Shapes, Template
@@ -25,37 +26,28 @@ def contract_placed(
     return y.reshape((*batch, *shapes.outs, *rest))
 
 
-def split_batch(
-    x: Float[Tensor, "*x"], batch: Sequence[int], groups: int
-) -> tuple[Float[Tensor, "w g *inner"], int]:
-    """Split a batch into groups, the first ones one larger if need be, the others padded.
-
-    Returns:
-        The groups, and how many of them are larger than the others (0: all are full).
+def split_batch(x: Float[Tensor, "*x"], dims: int, groups: int) -> Float[Tensor, "w g *inner"]:
+    """Split a batch of some dimensions into groups; the last ones may have one instance less.
 
     Examples:
-        >>> split_batch(torch.tensor([1.0, 2.0, 3.0]), (3,), groups=2)
-        (tensor([[1., 2.],
-                 [3., 0.]]), 1)
+        >>> split_batch(torch.tensor([1.0, 2.0, 3.0]), dims=1, groups=2)
+        tensor([[1., 2.],
+                [3., 0.]])
     """
-    count, inner = math.prod(batch), x.shape[len(batch) :]
-    each, larger = count // groups, count % groups
-    x, cut = x.reshape(count, *inner), larger * (each + 1)
-    grouped = x[cut:].view(groups - larger, each, *inner)
+    x = x.flatten(0, dims - 1)
+    if x.shape[0] % groups == 0:
+        return x.unflatten(0, (groups, -1))
+    return pad_sequence(list(x.tensor_split(groups)), batch_first=True)
+
+
+def join_batch(y: Float[Tensor, "w g *inner"], batch: Sequence[int]) -> Float[Tensor, "*y"]:
+    """Undo `split_batch` for a batch of this shape."""
+    each, larger = math.prod(batch) // y.shape[0], math.prod(batch) % y.shape[0]
     if larger:
-        padding = x.new_zeros(groups - larger, 1, *inner)
-        grouped = torch.cat([grouped, padding], dim=1)
-        grouped = torch.cat([x[:cut].view(larger, each + 1, *inner), grouped])
-    return grouped, larger
-
-
-def join_batch(
-    y: Float[Tensor, "w g *inner"], batch: Sequence[int], larger: int
-) -> Float[Tensor, "*y"]:
-    """Undo `split_batch`."""
-    each = math.prod(batch) // len(y)
-    y = torch.cat([y[:larger].flatten(0, 1), y[larger:, :each].flatten(0, 1)])
-    return y.reshape((*batch, *y.shape[1:]))
+        y = torch.cat([y[:larger].flatten(0, 1), y[larger:, :each].flatten(0, 1)])
+    else:
+        y = y.flatten(0, 1)
+    return y.unflatten(0, batch)
 
 
 def read_directly(

@@ -11,16 +11,14 @@ from sparsewire.annotations import Float, Int
 from sparsewire.checks import (
     check_choice,
     check_count,
-    check_devices,
     check_range,
     check_rank,
     check_saved,
-    check_shape,
 )
 from sparsewire.nn.apply import contract_placed, join_batch, read_directly, split_batch
 from sparsewire.nn.frozen import FrozenLayer
 from sparsewire.nn.layout import Shapes, Template, choose_layout, region_sizes
-from sparsewire.nn.linear_map import LinearMap, fits
+from sparsewire.nn.linear_map import LinearMap
 from sparsewire.nn.wiring import (
     Sample,
     Wiring,
@@ -183,14 +181,13 @@ class HyperLayer(LinearMap):
         Returns:
             Output of shape (*b, *out_shape, *features) in the dtype of `x`.
         """
-        shapes, batch = self._shapes_and_batch(x)
+        (shapes, batch), mode = self._shapes_and_batch(x), self._mode(mode)
         wiring = self._wiring(x, shapes)
         if (prefix := tuple(wiring.values.shape[:-1])) not in ((), batch):
             raise ValueError(
                 f"source must return one wiring, or one for each instance of the batch {batch}; "
                 f"got a prefix of {prefix}"
             )
-        mode = self._mode(mode)
         y = self._transform(x, wiring, shapes, batch, mode, generator)
         if mode == "sampled" and self.training and self.hardness is not None:
             with torch.no_grad():
@@ -258,10 +255,9 @@ class HyperLayer(LinearMap):
         return self.layout.unbound(places, self._shapes(None), self.edge)
 
     def random_part(self, sample: Sample) -> tuple[Int[Tensor, "n r"], Float[Tensor, " n"]]:
-        """Return the tuples of a sampled pass that were sampled at random, with their values.
+        """Return the tuples of a sampled pass, and their values, without the nearest of each mean.
 
-        The nearest tuples of each mean, which every pass returns, are left out. The values of
-        tuples that the layout does not allow are NaN.
+        The values of tuples that the layout does not allow are NaN.
         """
         rank = sample.indices.shape[-1]
         # As `sparsewire.ops.sample` orders them: 2^r nearest tuples first, for each mean.
@@ -303,13 +299,12 @@ class HyperLayer(LinearMap):
         y = None
         if mode == "sampled" and groups > 1 and shared:
             wiring = Wiring(*(t.expand(groups, *t.shape) for t in wiring))
-            grouped, larger = split_batch(x, batch, groups)
-            y = self._sample_and_contract(grouped, wiring, shapes, mode, generator)
-            y = join_batch(y, batch, larger)
+            grouped = split_batch(x, len(batch), groups)
+            y = join_batch(self._contract(grouped, wiring, shapes, mode, generator), batch)
         elif mode == "sampled" and not shared and not self.features:
             y = self._read_directly(x, wiring, shapes, generator)
         if y is None:
-            y = self._sample_and_contract(x, wiring, shapes, mode, generator)
+            y = self._contract(x, wiring, shapes, mode, generator)
         if self.bias is None:
             return y
         return y + self.bias.to(y.dtype).view((*self.out_shape, *[1] * self.features))
@@ -324,7 +319,7 @@ class HyperLayer(LinearMap):
         options = self.density, self.degrees, generator
         return read_directly(self.layout, wiring, x, shapes, region, counts, options)
 
-    def _sample_and_contract(
+    def _contract(
         self,
         x: Tensor,
         wiring: Wiring,
@@ -387,30 +382,3 @@ class HyperLayer(LinearMap):
         if tuples % context:
             raise ValueError(f"context must divide the number of tuples, {tuples}; got {context}")
         return context
-
-    def _shapes(self, x: Tensor | None) -> Shapes:
-        if x is not None:
-            return self._shapes_and_batch(x)[0]
-        if None in self.in_shape:
-            raise ValueError(
-                f"x (or in_shape, to freeze) must be given, since the layer's in_shape "
-                f"{self.in_shape} leaves sizes open; got None"
-            )
-        return self._shapes_for(self.in_shape)
-
-    def _shapes_for(self, in_shape: Sequence[int | None]) -> Shapes:
-        """Return the shapes of W for an input of this size, which must fit the layer's."""
-        if None in in_shape or not fits(in_shape, self.in_shape):
-            raise ValueError(
-                f"in_shape must be {self.in_shape}, with a number for each None; "
-                f"got {tuple(in_shape)}"
-            )
-        return Shapes(self.out_shape, check_shape("in_shape", in_shape))  # pyright: ignore
-
-    def _shapes_and_batch(self, x: Tensor) -> tuple[Shapes, tuple[int, ...]]:
-        """Return the shapes of W for this input, and the shape of the batch."""
-        first = self._check_input(x)
-        if (home := next(self.parameters(), None)) is not None:
-            check_devices(x=x, layer=home)
-        ins = x.shape[first : first + len(self.in_shape)]
-        return Shapes(self.out_shape, check_shape("in_shape", tuple(ins))), tuple(x.shape[:first])
