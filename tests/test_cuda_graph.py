@@ -124,7 +124,7 @@ def test_arguments_that_are_not_data_are_refused() -> None:
 
 def test_where_a_step_runs_must_be_known() -> None:
     assert capture(lambda: torch.ones(2), device="cpu")().sum() == 2
-    with pytest.raises(ValueError, match="must say where the step runs"):
+    with pytest.raises(ValueError, match="device must be given for a step without"):
         capture(lambda: torch.ones(2))()
 
 
@@ -323,7 +323,7 @@ def test_pretended_late_gradients_are_refused(pretended) -> None:
     training.run(step, 0, 3)
     training.model[0].requires_grad_(True)
     for _ in range(2):
-        with pytest.raises(RuntimeError, match=r"an optimizer made new state.* larger warmup"):
+        with pytest.raises(RuntimeError, match=r"an optimizer created state.* larger warmup"):
             training.run(step, 3, 4)
     step.reset()
     training.run(step, 3, 8)

@@ -1,4 +1,4 @@
-"""A whole training step as one CUDA graph: forward, backward and optimiser, replayed as one."""
+"""A training step as one CUDA graph: forward, backward and optimiser, replayed together."""
 
 import contextlib
 import gc
@@ -24,41 +24,41 @@ the step could not be captured in a CUDA graph ({error}). The usual causes:
 - the host makes data in the step: torch.tensor(…, device="cuda"), x.to("cuda"), a list as an index;
   make it before, or pass it as an argument;
 - random numbers come from a torch.Generator that was not passed as generators=;
-- a result of an earlier pass is still held, such as a loss: keep loss.detach() instead.
+- a result of an earlier pass is still referenced, such as a loss: store loss.detach() instead.
 The error above this one shows the line. Parameters are as they were before this call.
 capture(…, enabled=False) makes the same steps without a graph."""
 
-# The kind of device that has graphs; everywhere else a step is a plain call.
+# The type of device that has graphs; on others a step is a plain call.
 _DEVICE = "cuda"
 
-# Captures that CUDA itself broke off: torch may ask these graphs again whether they are capturing.
+# Graphs whose capture CUDA aborted: torch may still ask them whether they are capturing.
 _broken: list[torch.cuda.CUDAGraph] = []
 
 
 class CapturedStep(Generic[P, R]):
-    """A training step that runs as one CUDA graph on a GPU, and plainly elsewhere.
+    """A training step that runs as one CUDA graph on a GPU, and as a plain call elsewhere.
 
     Every call is exactly one step, on every device. On a GPU the first `warmup` calls run eagerly,
-    the next one is captured and replayed, and later ones copy their arguments to where the graph
-    reads them and replay it. Calls begin without gradients and return copies, detached.
+    the next one is captured and replayed, and later ones copy their arguments into the buffers of
+    the graph and replay it. Calls begin without gradients and return detached copies.
 
-    `sparsewire.cuda_graph` is another name of this class.
+    `sparsewire.capture` is another name of this class.
 
     Args:
-        function: Makes one step. Its arguments are tensors, which keep shape and dtype from call to
-            call, and other values, which stay equal; it returns tensors or None. Tuples, lists
-            and dicts of these are fine too.
+        function: Makes one step. Its arguments are tensors, whose shape and dtype must not change
+            between calls, and other values, which must stay equal; it returns tensors or None.
+            Tuples, lists and dicts of these are accepted too.
         optimizer: The optimisers that it steps: SGD, or any with the option `capturable`. On a GPU
             that option is set, and learning rates become tensors, which schedulers can change.
-        generators: The generators that it draws from, besides the default one.
-        device: Where it runs; if not given, where the parameters of the optimiser are, or the first
-            tensor argument. Arguments from elsewhere are copied there.
+        generators: The generators that it uses, besides the default one.
+        device: The device of the step; by default that of the parameters of the optimiser, or of
+            the first tensor argument. Arguments from other devices are copied there.
         warmup: How many calls on a GPU run eagerly before the capture, at least 1.
         enabled: False runs all calls eagerly.
 
     Raises:
         RuntimeError: From the call that captures, and from the next ones, if something in the step
-            cannot be captured. It says what to look for; other work can go on.
+            cannot be captured, with a list of usual causes. Other work can go on.
 
     Examples:
         >>> import sparsewire as sw
@@ -91,7 +91,7 @@ class CapturedStep(Generic[P, R]):
         single = isinstance(generators, torch.Generator)
         self.generators = (generators,) if single else tuple(generators)
         self.device = None if device is None else torch.device(device)
-        # At least 1: what an optimiser makes in its first step must be there before the capture.
+        # At least 1: optimisers create their state in the first step, before the capture.
         self.warmup = check_count("warmup", warmup, least=1)
         self.enabled = enabled
         for one in self.optimizers if enabled else ():
@@ -117,11 +117,11 @@ class CapturedStep(Generic[P, R]):
         self._result: Any = None
         self._calls = 0  # made while warming up
         self._stream: torch.cuda.Stream | None = None
-        self._buffers: dict[str, Any] = {}  # what the graph reads, by name
-        self._arguments: tuple[Any, Any] = ((), {})  # the same, to call the function with
+        self._buffers: dict[str, Any] = {}  # arguments that the graph reads, by name
+        self._arguments: tuple[Any, Any] = ((), {})  # the same, as args and kwargs
         self._rates: list[Tensor] = []  # learning rates, one for each group of parameters
         self._known: list[Any] = []  # the optimisers as they were at capture
-        self._states: list[Any] = []  # kept, so that no later one has the same id
+        self._states: list[Any] = []  # referenced, so that no later one has the same id
 
     def __repr__(self) -> str:
         if not self.enabled or self._home.type != _DEVICE:
@@ -172,18 +172,18 @@ class CapturedStep(Generic[P, R]):
         )
 
     def _find_home(self, parts: dict[str, Any]) -> torch.device:
-        """Where the step runs. Parameters are asked first, for data may come from the host."""
+        """Return the device of the step: that of the parameters, for data may be on the host."""
         tensors = [p for one in self.optimizers for p in one.param_groups[0]["params"][:1]]
         tensors += [part for part in parts.values() if torch.is_tensor(part)]
         if self.device is None and not tensors:
-            raise ValueError("an optimizer, a device or a tensor must say where the step runs")
+            raise ValueError("device must be given for a step without optimizer and tensors")
         home = self.device or tensors[0].device
         if home.type == "cuda" and home.index is None:
             return torch.device("cuda", torch.cuda.current_device())
         return home
 
     def _run(self, args: Any, kwargs: Any) -> Any:
-        # Or a graph adds to the gradients that are there at its capture, also when they are freed.
+        # Otherwise the graph would add to gradients that exist at its capture, even freed ones.
         for one in self.optimizers:
             one.zero_grad(set_to_none=True)
         torch.clear_autocast_cache()  # holds parameters as they were before this step
@@ -198,14 +198,14 @@ class CapturedStep(Generic[P, R]):
         if not isinstance(part, Tensor):
             raise TypeError(
                 f"{name} must be a tensor or None, or a tuple, list or dict of them; got "
-                f"{type(part).__name__}. A graph would return the same one for ever"
+                f"{type(part).__name__}. A graph would return the same value in every call"
             )
         if part.device.type != self._home.type:
             raise ValueError(f"{name} must be on {self._home} as the step is; got {part.device}")
         return part.detach()
 
     def _load(self, parts: dict[str, Any], args: Any, kwargs: Any) -> None:
-        """Copy the arguments to where the graph reads them. The first call decides their form."""
+        """Copy the arguments into the buffers of the graph, which the first call allocates."""
         if not self._calls:
             self._buffers = {
                 name: torch.empty_like(part, device=self._home) if torch.is_tensor(part) else part
@@ -230,7 +230,7 @@ class CapturedStep(Generic[P, R]):
                 self._buffers[name].copy_(part, non_blocking=True)
 
     def _set_rates(self) -> None:
-        """Keep each learning rate in one tensor on the device, whoever changes it."""
+        """Write each learning rate into one tensor on the device, wherever it was changed."""
         groups = [group for one in self.optimizers for group in one.param_groups]
         for number, group in enumerate(groups):
             rate = group["lr"]
@@ -243,7 +243,7 @@ class CapturedStep(Generic[P, R]):
                 group["lr"] = self._rates[number]
 
     def _marks(self) -> list[Any]:
-        """What a graph takes as it was at capture; if it changes, the step is captured anew."""
+        """Return what a graph fixes at capture; if it changes, the step is captured again."""
         return [
             (
                 id(one.state),  # another after load_state_dict
@@ -263,12 +263,12 @@ class CapturedStep(Generic[P, R]):
             # Or Adam warns that it is capturable and not captured.
             one._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
             for group in one.param_groups:
-                # Of the forms of SGD, only the fused one reads a learning rate on the device.
+                # Only the fused form of SGD reads its learning rate from the device.
                 sgd = {"fused": True, "foreach": False}
                 group.update({"capturable": True} if "capturable" in group else sgd)
             for parameter, state in one.state.items():
                 for key, value in state.items():
-                    if torch.is_tensor(value):  # counts of steps may lie on the host
+                    if torch.is_tensor(value):  # counts of steps may be on the host
                         state[key] = value.to(parameter.device)
         self._stream = self._stream or torch.cuda.Stream(self._home)
         current = torch.cuda.current_stream(self._home)
@@ -279,13 +279,13 @@ class CapturedStep(Generic[P, R]):
         return result
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        gc.collect()  # dead cycles may hold memory, and results of earlier passes
+        gc.collect()  # reference cycles may hold memory and results of earlier passes
         graph, pool = self._new_graph(), torch.cuda.graph_pool_handle()
         states = [{key: dict(state) for key, state in one.state.items()} for one in self.optimizers]
         failure: Exception | None = None
         try:
-            # The outer context gives the stream back also where the inner one breaks off.
-            # Threads that load data may go on meanwhile: "thread_local".
+            # The outer context restores the stream even if the inner one fails.
+            # "thread_local" lets threads that load data go on.
             with (
                 torch.cuda.stream(self._stream),
                 torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local"),
@@ -294,7 +294,7 @@ class CapturedStep(Generic[P, R]):
                 try:
                     self._result = self._run(*self._arguments)
                 except Exception as error:
-                    failure = error  # kept, since ending a broken capture raises another
+                    failure = error  # the first one: ending an aborted capture raises another
         except Exception as error:
             failure = failure or error
         made = [
@@ -306,11 +306,11 @@ class CapturedStep(Generic[P, R]):
         ]
         if failure is None and any(made):
             failure = RuntimeError(
-                "an optimizer made new state, and every replay would make it again; a parameter "
+                "an optimizer created state, and every replay would create it again; a parameter "
                 "that has its first gradient this late needs a larger warmup"
             )
         if failure is not None:
-            traceback.clear_frames(failure.__traceback__)  # or they hold what was captured
+            traceback.clear_frames(failure.__traceback__)  # which reference captured tensors
             self._abandon(graph, pool, states)
             error = f"{type(failure).__name__}: {str(failure).partition(chr(10))[0]}"
             raise RuntimeError(_FAILED.format(error=error)) from failure
@@ -324,7 +324,7 @@ class CapturedStep(Generic[P, R]):
         return graph
 
     def _abandon(self, graph: torch.cuda.CUDAGraph, pool: Any, states: list[Any]) -> None:
-        """Bring the optimisers and torch back to order after a capture that failed."""
+        """Restore the optimisers and torch after a capture that failed."""
         for one, state in zip(self.optimizers, states, strict=True):
             one.zero_grad(set_to_none=True)  # nothing was computed
             one.state.clear()
@@ -334,8 +334,8 @@ class CapturedStep(Generic[P, R]):
         with contextlib.suppress(RuntimeError, AttributeError):
             torch.cuda.synchronize(self._home)
             graph.reset()
-            # A capture that CUDA broke off is still open for torch: memory comes from its pool, and
-            # generators count for it until a later capture ends. Any other ends here, by an error.
+            # An aborted capture is still open for torch: memory comes from its pool, and generators
+            # count for it until a later capture ends. This short one ends it.
             torch._C._cuda_endAllocateToPool(self._home.index, pool)
             torch._C._cuda_releasePool(self._home.index, pool)
             _broken.append(graph)
@@ -344,12 +344,11 @@ class CapturedStep(Generic[P, R]):
                 torch.zeros((), device=self._home)
 
 
-# What calls look like in a program: `step = sw.capture(step, optimizer=optimizer)`.
 capture = CapturedStep
 
 
 def _each(visit: Callable[[str, Any], Any], value: Any, name: str) -> Any:
-    """Put `visit(name, part)` in place of every part of nested tuples, lists and dicts."""
+    """Replace every part of nested tuples, lists and dicts by `visit(name, part)`."""
     if isinstance(value, dict):
         return {key: _each(visit, part, f"{name}[{key!r}]") for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -363,7 +362,7 @@ def _alike(old: Any, new: Any) -> bool:
         return old.shape == new.shape and old.dtype == new.dtype
     try:
         return old is new or (type(old) is type(new) and bool(old == new))
-    except (RuntimeError, ValueError):  # an array, of which no one truth is known
+    except (RuntimeError, ValueError):  # an array, whose truth value is ambiguous
         return False
 
 
@@ -373,11 +372,11 @@ def _form(value: Any) -> str:
 
 @contextlib.contextmanager
 def _waiting_is_an_error() -> Iterator[None]:
-    """Let torch refuse to wait for the device, before CUDA refuses and breaks the capture off."""
+    """Let torch refuse to wait for the device, before CUDA does so and aborts the capture."""
 
     def set_mode(mode: int) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it does not find all waiting, and says so
+            warnings.simplefilter("ignore")  # torch warns that it does not detect every wait
             torch.cuda.set_sync_debug_mode(mode)
 
     before = torch.cuda.get_sync_debug_mode()

@@ -1,4 +1,4 @@
-"""Rewiring: wasted tuples jump to where sampled gradients are large. Ours, not the paper's."""
+"""Rewiring: wasted tuples move to places with large sampled gradients. Not in the paper."""
 
 import itertools
 import math
@@ -16,28 +16,28 @@ from sparsewire.nn.sources import FreeTuples
 from sparsewire.nn.wiring import Sample, Wiring
 from sparsewire.ops import flat_index, mark_repeats
 
-# Variance above the floor with which a tuple starts at its new place: it is sure of it.
+# Variance above the floor with which a tuple starts at its new place.
 _FRESH_VARIANCE = 0.01
 
-# Distance between tuples of different places below which they share both. Settled ones are 1 apart.
+# Tuples of different places that are nearer than this share both places; settled ones are 1 apart.
 _TOO_NEAR = 0.7
 
 
 class Rewire:
     """Moves wasted tuples of a free layer to places where the loss asks for a connection.
 
-    Backpropagation gives the gradient of the loss by the value v' of *every* sampled place, also of
-    those where nothing is connected. The best places are kept, and after every `every` steps
+    Backpropagation gives the gradient of the loss with respect to the value v' of *every* sampled
+    place, including those without a connection. The best places are saved, and every `every` steps
 
-    - a tuple is *wasted* if it rounds to a place that a stronger one holds, or stands so near to a
-      stronger one that both share their places, or if it brings next to nothing to its place:
+    - a tuple is *wasted* if it rounds to a place that a stronger one holds, or is so near to a
+      stronger one that both share their places, or if it contributes next to nothing to its place:
       |v| / Π_d max(1, √(2π σ²_d)), its value times the share that its density leaves at its mean,
       below `negligible` of the root mean square over all tuples;
-    - each wasted tuple takes the kept place with the largest |∂loss/∂v'| that no tuple holds. It
+    - each wasted tuple takes the saved place with the largest |∂loss/∂v'| that no tuple holds. It
       starts there with a small variance, a fresh optimiser state and, if values are learned, with
-      the value 0; what it had goes to the tuple that it shared its old place with.
+      the value 0; its old value is added to that of the tuple with which it shared its place.
 
-    Nothing dense is stored: kept are four places for each tuple, at most. The method of the paper
+    Nothing dense is stored: at most four places are saved for each tuple. The method of the paper
     has no such step.
 
     Args:
@@ -90,10 +90,10 @@ class Rewire:
         if any(id(p) not in known for p in self.source.parameters()):
             raise ValueError("optimizer must hold the parameters of the layer; some are missing")
         tuples, device = len(self.source.raw_means), self.source.raw_means.device
-        kept = 4 * tuples
+        saved = 4 * tuples
         self.steps = 0
-        self.places = torch.zeros(kept, dtype=torch.int64, device=device)
-        self.gradients = torch.full((kept,), -1.0, device=device)  # −1: no place kept here
+        self.places = torch.zeros(saved, dtype=torch.int64, device=device)
+        self.gradients = torch.full((saved,), -1.0, device=device)  # −1: no place saved
         self.ages = torch.zeros(tuples, dtype=torch.int64, device=device)  # rewirings since moved
         self.moves = torch.zeros((), dtype=torch.int64, device=device)
         layer.on_sample = self._on_sample
@@ -135,7 +135,7 @@ class Rewire:
         self.gradients.fill_(-1.0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the kept places and counts, for a checkpoint."""
+        """Return the saved places and counts, for a checkpoint."""
         tensors = ("places", "gradients", "ages", "moves")
         return {"steps": self.steps, **{name: getattr(self, name).clone() for name in tensors}}
 
@@ -173,7 +173,7 @@ class Rewire:
         self.gradients.copy_(torch.where(self._repeated(self.places), -1.0, best))
 
     def _free_places(self, holds: Int[Tensor, " k"]) -> tuple[Int[Tensor, " p"], Int[Tensor, ""]]:
-        """Return the kept places, those to go to first and best, and how many those are."""
+        """Return the saved places, the best free ones first, and the number of free ones."""
         places, sizes = _pooled(self.places), _pooled(self.gradients)
         sizes, order = sizes.sort(descending=True, stable=True)
         places = places[order]
@@ -181,7 +181,7 @@ class Rewire:
         return places[taken.byte().argsort(stable=True)], (~taken).sum()
 
     def _repeated(self, places: Int[Tensor, " p"]) -> Bool[Tensor, " p"]:
-        """Mark places that stand in the list already."""
+        """Mark places that are earlier in the list already."""
         return mark_repeats(places.unsqueeze(-1), (math.prod(self._space),))
 
     def _hand_over(self, leaving: Bool[Tensor, " k"], keeper: Int[Tensor, " k"]) -> None:
@@ -191,7 +191,7 @@ class Rewire:
             values.index_add_(0, keeper, torch.where(leaving, values, 0.0))
 
     def _settle(self, moved: Bool[Tensor, " k"], goal: Int[Tensor, " k"]) -> None:
-        """Put the moved tuples at their goals, as if they had just begun there."""
+        """Put the moved tuples at their goals, in the state of new tuples."""
         layer, source = self.layer, self.source
         means = layer.raw_means_at(_unflatten(goal, self._space))
         start = torch.full_like(source.raw_variances, self._fresh_variance())
@@ -216,7 +216,7 @@ class Rewire:
 
     def _fresh_variance(self) -> float:
         """Return the raw variance that `bound_variances` turns into a little above its floor."""
-        # There is one raw number for all axes; the longest one decides.
+        # All axes share one raw variance; the longest axis decides.
         scale = max(self._space) * self.layer.variance_scale
         if not scale:
             return 0.0  # every raw number gives the floor
@@ -225,7 +225,7 @@ class Rewire:
 
 
 def contributions(wiring: Wiring) -> Float[Tensor, " k"]:
-    """Return |v| times the share of it that a density leaves at its mean, on the integers.
+    """Return |v| times the share of a density that stays at its mean, on the integers.
 
     Σ_j exp(−j² / 2σ²) over the integers is √(2π σ²) for wide densities, and 1 for narrow ones.
 
@@ -247,16 +247,16 @@ def find_keepers(
     strength: Float[Tensor, " k"],
     space: Sequence[int],
 ) -> Int[Tensor, " k"]:
-    """Return, for each tuple, a stronger one that holds its place or stands too near; or itself.
+    """Return, for each tuple, a stronger one that holds its place or is too near; or itself.
 
-    A place is kept by the strongest of the tuples that round to it. Tuples of neighbouring places
+    A place is held by the strongest of the tuples that round to it. Tuples of neighbouring places
     are too near below a distance of 0.7: they mix, often with values of opposite sign, and would
-    add up to one. Whoever is another's keeper has none itself.
+    add up to one. A tuple that is another's keeper has none itself.
 
     Args:
-        means: Where tuples are.
-        held: The places they round to.
-        strength: What they bring there.
+        means: Means of the tuples.
+        held: The places to which they round.
+        strength: What they contribute there.
         space: Sizes of the index axes.
 
     Examples:
@@ -273,12 +273,12 @@ def find_keepers(
     keeper, nearest = myself.clone(), torch.full_like(strength, math.inf)
     last = constant([n - 1 for n in space], torch.int64, held.device)
     for offset in itertools.product((0, -1, 1), repeat=len(space)):
-        beside = held + constant(offset, torch.int64, held.device)
-        at = flat_index(beside.clamp_(min=0).minimum(last), space)
+        neighbour = held + constant(offset, torch.int64, held.device)
+        at = flat_index(neighbour.clamp_(min=0).minimum(last), space)
         first = torch.searchsorted(ordered, at).clamp(max=len(ordered) - 1)
         other = order[first]
         distance = (means - means[other]).square().sum(-1).sqrt()
-        distance = torch.where(at == places, 0.0, distance)  # of one place: as near as can be
+        distance = torch.where(at == places, 0.0, distance)  # of the same place
         better = (ordered[first] == at) & (rank[other] < rank) & (distance < nearest)
         better &= distance < _TOO_NEAR
         keeper = torch.where(better, other, keeper)
@@ -288,9 +288,7 @@ def find_keepers(
 
 def _check_layer(layer: HyperLayer) -> FreeTuples:
     if not isinstance(layer, HyperLayer) or not isinstance(layer.source, FreeTuples):
-        kind = (
-            type(layer.source).__name__ if isinstance(layer, HyperLayer) else type(layer).__name__
-        )
+        kind = type(layer.source if isinstance(layer, HyperLayer) else layer).__name__
         raise TypeError(f"layer must be a layer with free tuples, like SparseLayer; got {kind}")
     if not layer.layout.roaming:
         raise ValueError(
@@ -300,7 +298,7 @@ def _check_layer(layer: HyperLayer) -> FreeTuples:
     if None in layer.in_shape:
         raise ValueError(f"layer must have fixed sizes; got in_shape {layer.in_shape}")
     if not layer.local_samples + layer.global_samples:
-        raise ValueError("layer must draw local or global samples, to find places; got none")
+        raise ValueError("layer must have local or global samples, to discover places; got none")
     if layer.on_sample is not None:
         raise ValueError("layer must not be rewired yet; remove() the other one first")
     return layer.source
@@ -316,7 +314,7 @@ def _pooled(tensor: Tensor) -> Tensor:
 
 
 def _is_in(places: Int[Tensor, " p"], holds: Int[Tensor, " k"]) -> Bool[Tensor, " p"]:
-    """Mark places that are held. As `torch.isin`, which would make the host wait."""
+    """Mark places that are held: `torch.isin`, which would make the host wait."""
     ordered = holds.sort().values
     at = torch.searchsorted(ordered, places).clamp(max=len(ordered) - 1)
     return ordered[at] == places

@@ -87,7 +87,7 @@ def test_all_forms_agree_with_the_forward_pass(kind):
 @of_every_kind
 def test_elements_are_in_order_without_repeats_or_zeros(kind):
     frozen = trained(kind).freeze()
-    flat = frozen.rows * math.prod(frozen.in_shape) + frozen.cols
+    flat = frozen.rows * math.prod(sizes(frozen)) + frozen.cols
     assert (flat.diff() > 0).all()
     assert frozen.values.all()
     assert 0 < len(flat) <= matrix_of(frozen).numel()

@@ -1,5 +1,7 @@
 """Glimpses: what is cut out against slices of the image, and what learns."""
 
+from typing import Any
+
 import numpy
 import pytest
 import torch
@@ -186,7 +188,8 @@ def test_an_empty_batch_gives_an_empty_result(prefix):
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_size_may_be_a_numpy_integer():
-    assert Glimpse((1, 16, 16), numpy.int64(2)).size == (2, 2)
+    size: Any = numpy.int64(2)
+    assert Glimpse((1, 16, 16), size).size == (2, 2)
 
 
 class Alone(nn.Module):

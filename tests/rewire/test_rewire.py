@@ -287,7 +287,7 @@ BAD_LAYERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: SparseLayer((4,), (4,), tuples=3, local_samples=0, global_samples=0),
         ValueError,
-        "layer must draw local or global samples, to find places; got none",
+        "layer must have local or global samples, to discover places; got none",
     ),
 ]
 

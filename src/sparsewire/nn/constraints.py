@@ -1,4 +1,4 @@
-"""Constrained layouts: matrices and convolutions with places that are never used."""
+"""Constrained layouts: matrices and convolutions in which only some elements may be nonzero."""
 
 import math
 from collections.abc import Sequence
@@ -74,8 +74,8 @@ class LowerTriangularLayout(_IntervalLayout):
 class BandedLayout(_IntervalLayout):
     """W[i, j] = 0 unless −below ≤ j − i ≤ above.
 
-    Learned are the row and the place inside the band, j − i + below, so that no draw is wasted on
-    the empty part of the matrix.
+    Learned are the row and the place inside the band, j − i + below, so that no sample is wasted
+    on the empty part of the matrix.
     """
 
     def __init__(self, below: int, above: int) -> None:
@@ -93,7 +93,7 @@ class BandedLayout(_IntervalLayout):
         return rows, self.below + 1 + self.above
 
     def limits(self, row: Tensor, shapes: Shapes) -> tuple[Tensor, Tensor]:
-        """Return where the band enters and leaves the matrix."""
+        """Return the first and last place of the band that are inside the matrix."""
         low = (self.below - row).clamp(min=0)
         high = (shapes.ins[0] - 1 + self.below - row).clamp(max=self.below + self.above)
         return low, high
@@ -131,7 +131,7 @@ class BlockDiagonalLayout(Layout):
         return self.tuples
 
     def check_context(self, tuples: int, context: int) -> None:
-        """Refuse contexts that would carry values from block to block."""
+        """Refuse contexts of tuples in different blocks."""
         if self.tuples % context:
             raise ValueError(
                 f"context must divide {self.tuples}, the number of tuples in a block; got {context}"
@@ -152,8 +152,8 @@ class BlockDiagonalLayout(Layout):
 class ConvolutionLayout(Layout):
     """One sparse kernel at every position; learned are (out channel, in channel, *offset).
 
-    The input is (channels, *positions) with zeros around it. The kernel is drawn once and then
-    repeated, so that W is a convolution in training too.
+    The input is (channels, *positions) with zeros around it. The kernel is sampled once and
+    repeated at every position, so that W is a convolution in training too.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class ConvolutionLayout(Layout):
     def place(
         self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
     ) -> Placed:
-        """Repeat the kernel at every position; what would read outside the input gets value 0."""
+        """Repeat the kernel at every position; elements that read outside the input get value 0."""
         outs, ins = shapes.outs[1:], shapes.ins[1:]
         out_channel, in_channel, *offset = indices.unsqueeze(-2).unbind(-1)
         position = torch.arange(math.prod(outs), device=indices.device)

@@ -1,9 +1,8 @@
-"""Frames: from a few numbers to a grid of points in an image, where a glimpse looks.
+"""Frames: a few numbers define the grid of points that a glimpse reads in an image.
 
-A frame is told by raw numbers on the real line, as a network gives them. *Squashed corners* turn
-the corners into positions first and lay an even grid between them; *squashed points* lay the grid
-between the raw corners and turn each point into a position, as the paper words it: that grid is
-finer towards the edges of the image.
+A network returns a frame as raw numbers on the real line. A sigmoid bounds either the corners to
+the image, with an even grid between them, or each point of a grid between the raw corners, as the
+paper words it: that grid is finer towards the edges of the image.
 """
 
 import math
@@ -31,16 +30,16 @@ def frame_points(
 ) -> Float[Tensor, "*b rows cols 2"]:
     """Return the points of a grid, row by row: down and right, as raw means.
 
-    With squashed corners these are positions, of which [0, 1] is the image, for the edge
-    `"clamp"`; with squashed points they are raw, for the edge `"sigmoid"`.
+    With the bound at the points they are raw, for the edge `"sigmoid"`; otherwise they are
+    positions, with the image at [0, 1], for the edge `"clamp"`.
 
     Args:
         numbers: For a box, top, left, bottom, right; for an affine frame, the centre, then the
             vectors from it to the middle of the lower and of the right side; for a
             quadrangle, the corners top left, top right, bottom left and bottom right. All
             points are (down, right).
-        frame: Which of them.
-        bound: What becomes a position: the corners, or the points.
+        frame: Kind of the frame.
+        bound: What a sigmoid bounds to the image: the corners, the points, or nothing.
         rows: Points from top to bottom.
         cols: Points from left to right.
 
@@ -51,7 +50,7 @@ def frame_points(
                 [0.2500, 0.3750, 0.5000]])
     """
     if bound == "corners":
-        numbers = _squash(numbers, frame)
+        numbers = _bounded(numbers, frame)
     matrix = _matrix(frame, rows, cols, numbers.dtype, numbers.device)
     # Not a matrix product: that may be rounded to fewer digits than positions need.
     points = (numbers.unsqueeze(-1) * matrix).sum(-2)
@@ -70,11 +69,11 @@ def start_numbers(
     """Return numbers for an upright frame in the middle of the image.
 
     Args:
-        frame: Which kind.
-        bound: What will be squashed.
+        frame: Kind of the frame.
+        bound: What a sigmoid will bound to the image.
         cover: Share of the height and of the width that it covers, between 0 and 1.
-        shift: How far it lies from the middle, down and right, in shares of the image; with
-            squashed points, in the middle of the frame.
+        shift: Its distance from the middle, down and right, in shares of the image; with the bound
+            at the points, that of the middle of the frame.
 
     Examples:
         >>> points = frame_points(
@@ -90,7 +89,7 @@ def start_numbers(
         check_range("shift", part, -(1 - cover) / 2 + 1e-6, (1 - cover) / 2 - 1e-6)
     half = cover / 2
     if bound == "points":
-        # Squashing comes later: it keeps a quarter of what is near the middle.
+        # The sigmoid comes later: near the middle it shrinks distances to a quarter.
         half, moved = _logit(0.5 + half), [4 * part for part in shift]
         ends = [(m - half, m + half) for m in moved]
         middle, sides = moved, half
@@ -111,18 +110,18 @@ def start_numbers(
 def start_of_all(
     frame: Frame, bound: Bound, cover: float, count: int, rows: int, cols: int
 ) -> Float[Tensor, "g n"]:
-    """Return numbers for several frames of rows × cols points, one beside the other.
+    """Return numbers for several frames of rows × cols points, shifted against each other.
 
-    They lie apart by parts of the distance between two points, evenly spread: together they see
-    what is between the points of one.
+    The shifts are fractions of the distance between two points, at low discrepancy: together the
+    frames read what is between the points of one.
     """
     spacing = [cover / max(1, n - 1) for n in (rows, cols)]
     room = (1 - cover) / 2
     frames = []
     for number in range(count):
-        # A lattice with the golden ratio: evenly spread for any number of points.
-        spread = (number * _GOLDEN % 1 + 0.5 / count) % 1 - 0.5, (number + 0.5) / count - 0.5
-        shift = [part * min(apart, room) for part, apart in zip(spread, spacing, strict=True)]
+        # A lattice with the golden ratio: even for any number of points.
+        offset = (number * _GOLDEN % 1 + 0.5 / count) % 1 - 0.5, (number + 0.5) / count - 0.5
+        shift = [part * min(apart, room) for part, apart in zip(offset, spacing, strict=True)]
         frames.append(start_numbers(frame, bound, cover, (shift[0], shift[1])))
     return torch.stack(frames)
 
@@ -131,8 +130,8 @@ def _logit(share: float) -> float:
     return math.log(share / (1 - share))
 
 
-def _squash(numbers: Tensor, frame: Frame) -> Tensor:
-    """Bring corners, or a centre and halves of sides, into the image."""
+def _bounded(numbers: Tensor, frame: Frame) -> Tensor:
+    """Bound corners, or a centre and halves of sides, to the image."""
     if frame != "affine":
         return numbers.sigmoid()
     return torch.cat([numbers[..., :2].sigmoid(), numbers[..., 2:].tanh() / 2], dim=-1)
@@ -142,9 +141,9 @@ def _squash(numbers: Tensor, frame: Frame) -> Tensor:
 def _matrix(
     frame: Frame, rows: int, cols: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, "n p"]:
-    """What each number of a frame adds to the points: (numbers, rows · cols · 2).
+    """Return what each number of a frame adds to the points: (numbers, rows · cols · 2).
 
-    Kept, for it is the same in every call: a captured step reads it where it lies.
+    Cached, since captured steps need the same tensor in every call.
     """
     down, right = (
         torch.linspace(0, 1, n, dtype=torch.float64) if n > 1 else torch.full((1,), 0.5).double()

@@ -69,8 +69,8 @@ class FrozenLayer(LinearMap):
         layer = cls(shapes.ins, shapes.outs, bias=bias is not None, features=features)
         values = placed.values.detach()
         placed = _in_order(placed._replace(values=values.to(working_dtype(values.dtype))))
-        kept = placed.values != 0
-        layer.rows, layer.cols, summed = (t[kept] for t in placed)
+        nonzero = placed.values != 0
+        layer.rows, layer.cols, summed = (t[nonzero] for t in placed)
         layer.values = summed.to(values.dtype)
         layer.bias = None if bias is None else bias.detach().clone()
         return layer

@@ -1,8 +1,8 @@
-"""Layouts: where the learned columns of an index tuple lie inside W, and which places are allowed.
+"""Layouts: how learned index tuples map to the elements of W, and which elements are allowed.
 
-A layer learns tuples in a *learned space*, the box of its learned columns. A layout says how large
-that box is and where each of its points lands in W. The plain layout learns every column; a
-template fixes some of them; those of `constraints.py` can hold some matrices and no others.
+A layer learns tuples in a *learned space*, the box of its learned columns. A layout defines the
+sizes of that box and maps each of its points to an element of W. The plain layout learns every
+column; a template fixes some of them; those of `constraints.py` allow only matrices of one kind.
 """
 
 import math
@@ -28,14 +28,14 @@ from sparsewire.ops.sample import check_region
 
 
 class Shapes(NamedTuple):
-    """Sizes of the output and input axes of W, as they are in one call."""
+    """Sizes of the output and input axes of W in one call."""
 
     outs: tuple[int, ...]
     ins: tuple[int, ...]
 
 
 class Placed(NamedTuple):
-    """A sparse matrix: rows and columns of the flattened W, and values that add up if they meet."""
+    """A sparse matrix in coordinates of the flattened W; values of equal coordinates add up."""
 
     rows: Int[Tensor, "*w m"]
     cols: Int[Tensor, "*w m"]
@@ -43,21 +43,21 @@ class Placed(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Where contexts of one tuple read, and the rows that they write (None: one each, in order)."""
+    """Addresses that contexts of one tuple read, and rows they write (None: one each, in order)."""
 
     addresses: Addresses
     rows: Int[Tensor, " k"] | None
 
 
-# How near to the first and last index of an axis a mean is put: edges have no gradient right there.
+# Least distance of a mean from the ends of its axis, where edges have no gradient.
 _MARGIN = 0.02
 
 
 class Layout:
     """The plain layout: every column of W is learned, and every index is allowed.
 
-    Subclass it to constrain a layer in another way: `space` and `place` are what most layouts
-    change. Shapes are arguments, since the input's sizes may change from call to call.
+    Subclass it to constrain a layer in another way; most layouts override `space` and `place`.
+    Shapes are arguments, since the sizes of the input may change between calls.
     """
 
     #: Whether every tuple may go to every allowed place.
@@ -68,11 +68,11 @@ class Layout:
         return (*shapes.outs, *shapes.ins)
 
     def default_context(self, tuples: int) -> int:
-        """Return how many tuples compete when the user does not say."""
+        """Return the default number of tuples that compete."""
         return tuples
 
     def check_context(self, tuples: int, context: int) -> None:
-        """Refuse a context that would mix tuples which must not compete."""
+        """Refuse a context of tuples that must not compete."""
 
     def bound(
         self, raw: Float[Tensor, "*b r"], shapes: Shapes, edge: Edge
@@ -83,7 +83,7 @@ class Layout:
     def unbound(
         self, indices: Int[Tensor, "*b r"], shapes: Shapes, edge: Edge
     ) -> Float[Tensor, "*b r"]:
-        """Return raw tuples in float64 whose means are these allowed indices, or next to them."""
+        """Return raw tuples in float64 whose means round to these allowed indices."""
         last = constant([n - 1 for n in self.space(shapes)], torch.float64, indices.device)
         return unbound_fractions(along(indices.double(), 0.0, last), edge)
 
@@ -92,13 +92,13 @@ class Layout:
         return None
 
     def settle(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Int[Tensor, "*b r"]:
-        """Move integer tuples that rounding put just outside to the allowed place beside them."""
+        """Move integer tuples that rounding put outside to the allowed place next to them."""
         return indices
 
     def place(
         self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
     ) -> Placed:
-        """Put learned integer tuples into the flattened W."""
+        """Map learned integer tuples to elements of the flattened W."""
         outs = len(shapes.outs)
         rows = flat_index(indices[..., :outs], shapes.outs)
         cols = flat_index(indices[..., outs:], shapes.ins)
@@ -106,13 +106,13 @@ class Layout:
 
 
 class Template(Layout, nn.Module):
-    """Some columns fixed, tuple by tuple, the others learned.
+    """A layout in which some columns are fixed for each tuple, and the others learned.
 
     Args:
         table: One row for each tuple and one column for each axis of W, output first. A column
             that is −1 in every row is learned; every other column holds the fixed indices.
 
-    Tuples of one context have the same fixed columns, so that a value never leaves its template.
+    All tuples of a context have the same fixed columns, so that values stay in their template.
     """
 
     roaming = False
@@ -138,7 +138,7 @@ class Template(Layout, nn.Module):
                     f"learned one; got {least} in column {i}"
                 )
         self._largest = {i: int(column.max()) for i, column in fixed}
-        # Kept on the CPU as well: where contexts read is worked out there, once for each shape.
+        # A copy on the CPU, where addresses are computed once for each shape.
         self._rows = table.tolist()
         self._readings: dict[tuple[Shapes, torch.device], Reading] = {}
         runs = torch.unique_consecutive(table, dim=0, return_counts=True)[1]
@@ -146,7 +146,7 @@ class Template(Layout, nn.Module):
         self.register_buffer("table", table)
 
     def space(self, shapes: Shapes) -> tuple[int, ...]:
-        """Return the sizes of the columns that are left to learn."""
+        """Return the sizes of the learned columns."""
         sizes = (*shapes.outs, *shapes.ins)
         if self.table.shape[1] != len(sizes):
             raise ValueError(
@@ -165,7 +165,7 @@ class Template(Layout, nn.Module):
         return math.gcd(*self._runs)
 
     def check_context(self, tuples: int, context: int) -> None:
-        """Refuse contexts that would carry values from one template row to another."""
+        """Refuse contexts of tuples with different fixed columns."""
         if tuples != len(self.table):
             raise ValueError(
                 f"template must have a row for each of the {tuples} tuples; got {len(self.table)}"
@@ -179,7 +179,7 @@ class Template(Layout, nn.Module):
     def place(
         self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
     ) -> Placed:
-        """Put the learned columns beside the fixed ones of their context."""
+        """Combine the learned columns with the fixed ones of their context."""
         fixed = self.table[:: len(self.table) // indices.shape[-3]]
         columns = [column.unsqueeze(-1) for column in fixed.unbind(-1)]
         for position, i in enumerate(self.learned):
@@ -189,13 +189,13 @@ class Template(Layout, nn.Module):
         cols = flat_columns([start, *columns[outs:]], (1, *shapes.ins))
         return Placed(*(t.expand(values.shape).flatten(-2) for t in (rows, cols, values)))
 
-    def reading(self, shapes: Shapes, device: torch.device) -> "Reading | None":
-        """Return where tuples read, if each is a context of its own; None if they also write."""
+    def reading(self, shapes: Shapes, device: torch.device) -> Reading | None:
+        """Return what contexts of one tuple read and write; None if an output column is learned."""
         outs = len(shapes.outs)
         if self.learned[0] < outs:
             return None
-        kept = None if torch.compiler.is_compiling() else self._readings.get((shapes, device))
-        if kept is None:
+        reading = None if torch.compiler.is_compiling() else self._readings.get((shapes, device))
+        if reading is None:
             places = [[0 if i in self.learned else n for i, n in enumerate(r)] for r in self._rows]
             rows = [flat_columns([0, *place[:outs]], (1, *shapes.outs)) for place in places]
             base = [flat_columns([0, *place[outs:]], (1, *shapes.ins)) for place in places]
@@ -207,10 +207,11 @@ class Template(Layout, nn.Module):
                     torch.tensor(base, device=device),
                 )
                 in_order = rows == list(range(math.prod(shapes.outs)))
-                kept = Reading(addresses, None if in_order else torch.tensor(rows, device=device))
+                rows = None if in_order else torch.tensor(rows, device=device)
+                reading = Reading(addresses, rows)
             if not torch.compiler.is_compiling():
-                self._readings[shapes, device] = kept
-        return kept
+                self._readings[shapes, device] = reading
+        return reading
 
     def extra_repr(self) -> str:
         """Show which columns are learned."""
@@ -266,8 +267,8 @@ def fan_in(
 
 
 def along(place: Tensor, low: Tensor | float, high: Tensor) -> Tensor:
-    """Return where a place lies between two others, as a share of the way, a little inside."""
+    """Return the position of a place between two others, as a fraction just inside (0, 1)."""
     length = (high - low).clamp(min=1)
-    # At least 2⁻²⁴: in float32 nothing is nearer to 1, and 1 itself would wrap to 0.
+    # At least 2⁻²⁴: float32 has nothing nearer to 1, and 1 itself would wrap to 0.
     margin = (_MARGIN / length).clamp(2**-24, 0.5)
     return ((place - low) / length).clamp(margin, 1 - margin)

@@ -74,7 +74,7 @@ class LinearMap(nn.Module):
         return self._shapes_for(ins), tuple(x.shape[:first])
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """Note the shapes in the metadata of the state, beside PyTorch's version numbers."""
+        """Note the shapes in the metadata of the state, as PyTorch does with version numbers."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         metadata = getattr(destination, "_metadata", {}).get(prefix[:-1])
         if metadata is not None:

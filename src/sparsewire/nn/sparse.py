@@ -65,7 +65,7 @@ class SparseLayer(HyperLayer):
             rank = len(Template(template).learned)
             tuples = len(template) if tuples is None else tuples
         if tuples is None:
-            raise TypeError("tuples must be given, unless a template says how many; got None")
+            raise TypeError("tuples must be given, or a template with a row for each; got None")
         numbers = check_value_numbers(share_values, tuples)
         source = FreeTuples(
             tuples,
