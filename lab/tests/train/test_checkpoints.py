@@ -13,10 +13,16 @@ from lab.tests.train.toy import assert_identical, full_disk
 from sparsewire_lab.files import DiskError
 from sparsewire_lab.train.checkpoints import CheckpointError, Checkpoints, packed, read_checkpoint
 
-STATE = {
-    "step": 7,
-    "best": float("inf"),
-    "name": "toy",
+
+def state_after(step: Any) -> dict[str, Any]:
+    """A state with all parts, of a model without parameters."""
+    parts = ("arguments", "model", "optimizer", "extras", "meter", "random", "frames")
+    state = {"experiment": "toy", "seed": 0, "run": "abc", "step": step, "seconds": 1.5}
+    state |= {"best": float("inf"), "schedule": None, "curve": {"step": [0], "error": [1.0]}}
+    return state | {name: {} for name in parts}
+
+
+STATE = state_after(7) | {
     "none": None,
     "yes": True,
     "tensors": {
@@ -56,13 +62,13 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_the_last_becomes_the_previous_and_the_best_stays(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     assert not checkpoints.exist()
-    checkpoints.save({"step": 1})
+    checkpoints.save(state_after(1))
     assert checkpoints.exist()
     assert steps_of(checkpoints) == {"last": 1}
-    checkpoints.save_best({"step": 1})
-    checkpoints.save({"step": 2})
+    checkpoints.save_best(state_after(1))
+    checkpoints.save(state_after(2))
     assert steps_of(checkpoints) == {"last": 2, "previous": 1, "best": 1}
-    checkpoints.save({"step": 3})
+    checkpoints.save(state_after(3))
     assert steps_of(checkpoints) == {"last": 3, "previous": 2, "best": 1}
     checkpoints.clear()
     assert not checkpoints.exist()
@@ -71,7 +77,7 @@ def test_the_last_becomes_the_previous_and_the_best_stays(tmp_path: Path) -> Non
 
 def test_the_best_alone_is_nothing_to_continue_from(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save_best({"step": 1})
+    checkpoints.save_best(state_after(1))
     assert not checkpoints.exist()
     with pytest.raises(CheckpointError, match="no checkpoint can be used: there is none in"):
         checkpoints.load()
@@ -143,7 +149,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 def test_after_a_damaged_one_the_previous_is_used_and_it_is_said(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     for step in (1, 2):
-        checkpoints.save({"step": step})
+        checkpoints.save(state_after(step))
     checkpoints.last.write_bytes(checkpoints.last.read_bytes()[:-30])
     state, problems = checkpoints.load()
     assert state["step"] == 1
@@ -161,11 +167,43 @@ def test_both_damaged_are_both_named(tmp_path: Path) -> None:
     assert str(checkpoints.previous) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"model": ...}, "lacks model"),
+        ({"random": ..., "curve": ...}, "lacks random, curve"),
+        ({"step": -5}, "must have a step from 0; got -5"),
+        ({"step": 2**60}, "must have a step from 0"),
+        ({"step": 1.0}, "must have int as step; got float"),
+        ({"step": True}, "must have int as step; got bool"),
+        ({"model": [1]}, "must have dict as model; got list"),
+        ({"schedule": 1}, "must have dict or NoneType as schedule; got int"),
+        ({"curve": {"step": [0], "error": []}}, "a curve of lists of one length"),
+        ({"curve": {"step": 3}}, "a curve of lists of one length"),
+    ],
+)
+def test_after_one_with_wrong_parts_the_previous_is_used(
+    change: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state_after(1))
+    wrong = {name: part for name, part in (state_after(2) | change).items() if part is not ...}
+    checkpoints.save(wrong)
+    state, (problem,) = checkpoints.load()
+    assert state["step"] == 1
+    assert str(checkpoints.last) in problem
+    assert why in problem
+    checkpoints.save(wrong)
+    with pytest.raises(CheckpointError, match=r"no checkpoint can be used: .*last.*previous") as no:
+        checkpoints.load()
+    assert str(no.value).count(why) == 2
+
+
 def test_a_process_that_dies_between_the_two_names_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints, renamed = Checkpoints(tmp_path), os.replace
-    checkpoints.save({"step": 1})
+    checkpoints.save(state_after(1))
 
     def die_second(source: Path, goal: Path) -> None:
         if goal == checkpoints.last:
@@ -174,19 +212,19 @@ def test_a_process_that_dies_between_the_two_names_loses_nothing(
 
     monkeypatch.setattr(os, "replace", die_second)
     with pytest.raises(SystemExit):
-        checkpoints.save({"step": 2})
+        checkpoints.save(state_after(2))
     monkeypatch.undo()
     assert not checkpoints.last.exists()
     assert checkpoints.exist()
     assert checkpoints.load()[0]["step"] == 1
-    checkpoints.save({"step": 2})
+    checkpoints.save(state_after(2))
     assert steps_of(checkpoints) == {"last": 2, "previous": 1}
 
 
 def test_a_full_disk_leaves_both_as_they_were(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     for step in (1, 2):
-        checkpoints.save({"step": step})
+        checkpoints.save(state_after(step))
     with full_disk(100), pytest.raises(DiskError, match=r"last\.pt could not be written"):
-        checkpoints.save({"step": 3})
+        checkpoints.save(state_after(3))
     assert steps_of(checkpoints) == {"last": 2, "previous": 1}

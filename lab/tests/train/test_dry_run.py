@@ -10,14 +10,21 @@ from typing import Any
 
 import pytest
 import torch
-from lab.tests.train.toy import Toy, ToyTrial
+from lab.tests.train.toy import Toy, ToyTrial, finished
 
 from sparsewire_lab.attention.experiment import Attention
 from sparsewire_lab.cli.main import main
 from sparsewire_lab.identity.experiment import Identity
 from sparsewire_lab.sorting.experiment import Sorting
 from sparsewire_lab.train import dry_run
-from sparsewire_lab.train.dry_run import Cost, Plan, duration, evaluations, rehearse, seconds_of
+from sparsewire_lab.train.dry_run import (
+    Cost,
+    Plan,
+    duration,
+    evaluations,
+    make_dry_run,
+    seconds_of,
+)
 from sparsewire_lab.train.runs import run_all, run_folder
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -30,10 +37,10 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
 
 
-def rehearsed(capsys: pytest.CaptureFixture[str], *toys: Toy) -> dict[str, str]:
+def shown(capsys: pytest.CaptureFixture[str], *toys: Toy) -> dict[str, str]:
     """What is said of each thing, in one line each."""
     capsys.readouterr()
-    assert rehearse([toy.resolved() for toy in toys], ["--dry-run"]) == 0
+    assert make_dry_run([toy.resolved() for toy in toys], ["--dry-run"]) == 0
     return parts(capsys.readouterr().out)
 
 
@@ -54,7 +61,7 @@ def test_nothing_is_left_behind_and_all_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     toy = Toy(out=tmp_path / "out", seeds=(3, 4), tensorboard=True, figures=True)
-    told = rehearsed(capsys, toy)
+    told = shown(capsys, toy)
     assert list(tmp_path.iterdir()) == []
     assert told["setting"].startswith("toy: sum drop 0.3, noise 0.1, ")
     assert "steps 12, batch 8, lr 0.05, device cpu, " in told["setting"]
@@ -80,8 +87,8 @@ def test_nothing_is_left_behind_and_all_is_told(
 def test_what_was_not_asked_for_would_go_nowhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = rehearsed(capsys, Toy(out=tmp_path))
-    assert told["events"] == told["figures"] == "none, as was asked"
+    told = shown(capsys, Toy(out=tmp_path))
+    assert told["events"] == told["figures"] == "none, as asked"
 
 
 def test_what_is_recorded_is_skipped_and_what_stands_half_done_is_named(
@@ -92,17 +99,17 @@ def test_what_is_recorded_is_skipped_and_what_stands_half_done_is_named(
     run_all([dataclasses.replace(toy, seeds=(1,), stop_at=6).resolved()], [])
     before = files_in(tmp_path)
     toy = dataclasses.replace(toy, seeds=(0, 1, 2))
-    told = rehearsed(capsys, toy)
+    told = shown(capsys, toy)
     assert told["runs"] == (
         "seed 0: finished already; --again would repeat it "
         "seed 1: unfinished after step 6: refused without --resume or --again "
         "seed 2: 12 steps"
     )
     assert told["steps"].startswith("12 in 1 of 3 runs; ")
-    told = rehearsed(capsys, dataclasses.replace(toy, resume=True))
+    told = shown(capsys, dataclasses.replace(toy, resume=True))
     assert "seed 1: goes on after step 6 seed 2: 12 steps" in told["runs"]
     assert told["steps"].startswith("18 in 2 of 3 runs; ")
-    told = rehearsed(capsys, dataclasses.replace(toy, again=True))
+    told = shown(capsys, dataclasses.replace(toy, again=True))
     assert told["runs"] == "seeds 0, 1, 2: 12 steps"
     assert files_in(tmp_path) == before
 
@@ -113,7 +120,7 @@ def test_nothing_is_timed_if_nothing_is_left_to_run(
     toy = Toy(out=tmp_path)
     assert run_all([toy.resolved()], []) == 0
     monkeypatch.setattr(dry_run, "measure", None)
-    told = rehearsed(capsys, toy)
+    told = shown(capsys, toy)
     assert told["time"] == "none: there is nothing to run"
     assert "memory" not in told
 
@@ -122,7 +129,7 @@ def test_a_damaged_checkpoint_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     toy = Toy(out=tmp_path, resume=True)
     run_all([dataclasses.replace(toy, stop_at=3).resolved()], [])
     (run_folder(toy.resolved(), 0) / "last.pt").write_bytes(b"")
-    told = rehearsed(capsys, toy)
+    told = shown(capsys, toy)
     assert told["runs"].startswith("seed 0: would fail: no checkpoint can be used")
 
 
@@ -130,12 +137,12 @@ def test_settings_of_a_sweep_are_told_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     toy = Toy(out=tmp_path, rates=(0.5, 0.1, 0.01), seeds=(0, 1))
-    told = rehearsed(capsys, *toy.settings())
+    told = shown(capsys, *toy.settings())
     assert "lr 0.5 / 0.1 / 0.01" in told["setting"]
     assert told["runs"] == "in each setting, seeds 0, 1: 12 steps"
     assert told["steps"].startswith("72 in 6 runs; ")
     run_all([dataclasses.replace(toy.settings()[1], seeds=(0,)).resolved()], [])
-    told = rehearsed(capsys, *toy.settings())
+    told = shown(capsys, *toy.settings())
     assert told["runs"] == (
         "lr 0.5, lr 0.01: seeds 0, 1: 12 steps lr 0.1: seed 0: finished already; --again would "
         "repeat it lr 0.1: seed 1: 12 steps"
@@ -168,7 +175,7 @@ EXPERIMENTS: dict[str, tuple[Any, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_can_be_rehearsed(
+def test_every_experiment_has_a_dry_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -232,8 +239,6 @@ def test_evaluations_are_counted(steps: int, every: int, left: int, count: int) 
 
 
 def test_as_many_evaluations_as_a_run_makes(tmp_path: Path) -> None:
-    from toy import finished
-
     for every in (4, 5, 12, 20):
         toy = Toy(evaluate_every=every)
         curve = finished(toy, tmp_path / str(every))["curve"]
@@ -256,6 +261,8 @@ def test_times_are_added() -> None:
         (90.0, "1.5 min"),
         (7200.0, "2 h"),
         (86400.0 * 1.5, "1.5 days"),
+        (86400.0 * 1.04, "1 day"),
+        (86400.0 * 12, "12 days"),
     ],
 )
 def test_times_are_told_as_people_would(seconds: float, told: str) -> None:
@@ -263,7 +270,7 @@ def test_times_are_told_as_people_would(seconds: float, told: str) -> None:
 
 
 def test_until_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = rehearsed(capsys, Toy(out=tmp_path, until=0.25))
+    told = shown(capsys, Toy(out=tmp_path, until=0.25))
     assert told["time"].endswith("; runs end earlier if they fall below 0.25.")
 
 

@@ -36,6 +36,24 @@ def test_a_first_signal_is_noted(number: signal.Signals) -> None:
         assert interrupts.received == number
 
 
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")]
+)
+def test_a_first_signal_is_answered_at_once_if_wanted(
+    number: int, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Interrupts(announce=True):
+        signal.raise_signal(number)
+        answer = f"\n{name}: saving and stopping soon; Ctrl-C stops now, without saving\n"
+        assert capfd.readouterr().err == answer
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    with Interrupts():
+        signal.raise_signal(number)
+    assert capfd.readouterr().err == ""
+
+
 def test_handlers_are_set_and_given_back() -> None:
     with Interrupts():
         assert ignore not in handlers()

@@ -20,7 +20,7 @@ from lab.tests.train.toy import (
 )
 
 from sparsewire_lab.identity.experiment import Identity
-from sparsewire_lab.train.checkpoints import CheckpointError, read_checkpoint
+from sparsewire_lab.train.checkpoints import CheckpointError, packed, read_checkpoint
 from sparsewire_lab.train.loop import StoppedError, Training, load_optimizer
 
 # Checks of annotations draw from Python's generator, and no two runs would draw the same.
@@ -166,6 +166,62 @@ def test_a_second_ctrl_c_ends_at_once(folder: Path) -> None:
         training.run()
     assert not training.checkpoints.exist()
     assert signal.getsignal(signal.SIGINT) == before
+
+
+@pytest.mark.parametrize("step", [0, 4, 12])
+def test_a_signal_ends_an_evaluation_which_is_made_again(
+    step: int, whole: dict[str, Any], folder: Path
+) -> None:
+    training = training_of(Toy(), folder)
+    batches, parts = training.trial.batches, []
+
+    def interrupted(every: Any) -> Any:
+        for part in batches(every):
+            yield part
+            parts.append(part)
+            if training.step == step:
+                signal.raise_signal(signal.SIGTERM)
+
+    training.trial.batches = interrupted
+    with pytest.raises(StoppedError, match=f"stopped and saved after step {step}"):
+        training.run()
+    assert len(parts) == 2 * (step // 4) + 1  # the second part of the last evaluation is left out
+    assert step not in read_checkpoint(folder / "last.pt")["curve"].get("step", [])
+    assert_identical(without_times(resumed(Toy(), folder)), whole)
+
+
+def test_a_signal_is_forgotten_after_the_evaluations(folder: Path) -> None:
+    """What follows a run is made by the first process alone, and must not ask the others."""
+    training = training_of(Toy(), folder)
+    training.run()
+    training._interrupts.received = signal.SIGTERM
+    assert training.trial.evaluate()["error"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"model": {}}, "does not fit this run: RuntimeError: Error"),
+        ({"optimizer": {"state": 1}}, "does not fit this run: KeyError: 'param_groups'"),
+        ({"extras": {}}, "does not fit this run: KeyError: 'cursor'"),
+        ({"meter": {}}, "does not fit this run: KeyError"),
+        ({"random": {"python": 1}}, "does not fit this run"),
+        ({"step": 13}, "must have at most 12 steps; got 13"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_passed_over_for_the_previous(
+    change: dict[str, Any], why: str, whole: dict[str, Any], folder: Path
+) -> None:
+    stop(Toy(), folder, 7)
+    last = folder / "last.pt"
+    last.write_bytes(packed(read_checkpoint(last) | change))
+    training = training_of(Toy(), folder)
+    (problem,) = training.resume()
+    assert problem.startswith(f"{last} ")
+    assert why in problem
+    assert training.step == 5
+    training.run()
+    assert_identical(without_times(training.state()), whole)
 
 
 def test_an_optimiser_keeps_how_it_computes_here() -> None:

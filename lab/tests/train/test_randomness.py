@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sparsewire_lab.train.checkpoints import Checkpoints
+from sparsewire_lab.train.checkpoints import Checkpoints, read_checkpoint
 from sparsewire_lab.train.randomness import random_state, seed_all, set_random_state
 
 CPU = torch.device("cpu")
@@ -46,7 +46,7 @@ def test_they_go_on_after_a_checkpoint(tmp_path: Path) -> None:
     checkpoints.save({"random": random_state(CPU)})
     want = draw()
     seed_all(0)
-    set_random_state(checkpoints.load()[0]["random"], CPU)
+    set_random_state(read_checkpoint(checkpoints.last)["random"], CPU)
     assert draw() == want
 
 

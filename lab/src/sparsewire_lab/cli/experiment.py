@@ -1,58 +1,46 @@
-"""From the words of a command line to runs: parse, check, train."""
+"""Experiments on the command line: check the arguments, then train, record and draw."""
 
-import inspect
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from sparsewire_lab.cli.words import check_words, words_of_fields
-from sparsewire_lab.errors import WRONG_USE, complain
+from sparsewire_lab.cli.parse import parse
+from sparsewire_lab.errors import UsageError, first_process
+from sparsewire_lab.train.memory import keep_freed_memory, memory_checked
 from sparsewire_lab.train.options import Experiment
-
-_MORE = "With --dry-run nothing is trained; with --debug an error shows where it happened."
 
 
 def run_command(kind: type[Experiment], words: Sequence[str]) -> int:
-    """Run an experiment as its command line says; return the exit status."""
-    import tyro
+    """Run an experiment with the words of a command line; return the exit status.
 
-    program, first_process = f"sparsewire {kind.name}", os.environ.get("RANK", "0") == "0"
-    try:
-        # Words that tyro could not read either, told in a line.
-        if (known := words_of_fields(kind)) is not None:
-            check_words(known, words)
-        told = f"{inspect.getdoc(kind)}\n\n{_MORE}"
-        with own_first(kind):
-            experiment = tyro.cli(kind, args=list(words), prog=program, description=told)
-        experiment.check()
-        settings = [setting.resolved() for setting in experiment.settings()]
-    except (TypeError, ValueError) as error:
-        return complain(program, error, WRONG_USE) if first_process else WRONG_USE
-    if experiment.dry_run:
-        from sparsewire_lab.train.dry_run import rehearse  # slow to import
+    Args:
+        kind: The experiment, a dataclass whose fields are the arguments.
+        words: The words after the command.
 
-        return rehearse(settings, words)
-    from sparsewire_lab.train.runs import run_all  # slow to import
+    Raises:
+        UsageError: The words cannot be read, or the arguments contradict each other.
+    """
+    return run(parse(kind, words, f"sparsewire {kind.name}"), words)
 
-    status = run_all(settings, words)
-    if status == 0 and experiment.figures and first_process:
-        from sparsewire_lab.cli.figures import draw_all
 
-        for path in draw_all(experiment.out / f"{kind.name}.jsonl", experiment.out / "figures"):
-            if not experiment.quiet:
-                print(f"figure: {path}")
+def run(experiment: Experiment, words: Sequence[str]) -> int:
+    """Run an experiment: train, record and draw what is not recorded yet, or make a dry run."""
+    keep_freed_memory()
+    with memory_checked(experiment):
+        try:
+            experiment.check()
+            settings = [setting.resolved() for setting in experiment.settings()]
+        except (TypeError, ValueError) as error:
+            raise UsageError(str(error)) from error
+        if experiment.dry_run:
+            from sparsewire_lab.train.dry_run import make_dry_run  # slow to import
+
+            return make_dry_run(settings, words)
+        from sparsewire_lab.train.runs import record_path, run_all  # slow to import
+
+        status = run_all(settings, words)
+    if status == 0 and experiment.figures and first_process():
+        from sparsewire_lab.cli.figures import draw_all, print_drawn
+
+        album = draw_all(record_path(experiment), experiment.out / "figures")
+        if not experiment.quiet:
+            print_drawn(album)
     return status
-
-
-@contextmanager
-def own_first(kind: type[Experiment]) -> Iterator[None]:
-    """Put what is an experiment's own before what all have, for its help."""
-    fields = kind.__dataclass_fields__
-    before = dict(fields)
-    for name in Experiment.__dataclass_fields__:
-        fields[name] = fields.pop(name)
-    try:
-        yield
-    finally:
-        fields.clear()
-        fields.update(before)

@@ -3,7 +3,9 @@
 import io
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
@@ -11,6 +13,28 @@ import torch
 from sparsewire_lab.files import write_whole
 
 FORMAT = "sparsewire checkpoint 1"
+
+# The parts of a state, with their types.
+_PARTS: dict[str, tuple[type, ...]] = {
+    "experiment": (str,),
+    "arguments": (dict,),
+    "seed": (int,),
+    "run": (str,),
+    "step": (int,),
+    "seconds": (float,),
+    "best": (float,),
+    "model": (dict,),
+    "optimizer": (dict,),
+    "schedule": (dict, NoneType),
+    "extras": (dict,),
+    "meter": (dict,),
+    "random": (dict,),
+    "curve": (dict,),
+    "frames": (dict,),
+}
+_MOST_STEPS = 2**53
+
+Use = Callable[[Path, dict[str, Any]], object]
 
 
 class CheckpointError(RuntimeError):
@@ -35,35 +59,40 @@ class Checkpoints:
 
     def save(self, state: dict[str, Any]) -> None:
         """Save a state, of tensors and plain values; the last one becomes the previous."""
-        write_whole(self.last, packed(state), before=self._keep_last)
+        write_whole(self.last, packed(state), before=self._save_previous)
 
     def save_best(self, state: dict[str, Any]) -> None:
         """Save a state as the best one so far."""
         write_whole(self.best, packed(state))
 
-    def load(self) -> tuple[dict[str, Any], list[str]]:
-        """Return the newest state that can be read, and what was wrong with newer ones.
+    def load(self, use: Use | None = None) -> tuple[dict[str, Any], list[str]]:
+        """Return the newest state that can be used, and what was wrong with newer ones.
+
+        Args:
+            use: Called with a file and its state; raises `CheckpointError` if it cannot use it.
 
         Raises:
-            CheckpointError: If none can be read.
+            CheckpointError: If none can be used; it names the files.
         """
         problems: list[str] = []
-        for path in (self.last, self.previous):
-            if not path.exists():
-                continue
+        for path in filter(Path.exists, (self.last, self.previous)):
             try:
-                return read_checkpoint(path), problems
+                state = read_checkpoint(path)
+                check_state(path, state)
+                if use is not None:
+                    use(path, state)
+                return state, problems
             except CheckpointError as error:
                 problems.append(str(error))
-        found = "; ".join(problems) or f"there is none in {self.last.parent}"
-        raise CheckpointError(f"no checkpoint can be used: {found}")
+        reasons = "; ".join(problems) or f"there is none in {self.last.parent}"
+        raise CheckpointError(f"no checkpoint can be used: {reasons}")
 
     def clear(self) -> None:
         """Remove all of them."""
         for path in (self.last, self.previous, self.best):
             path.unlink(missing_ok=True)
 
-    def _keep_last(self) -> None:
+    def _save_previous(self) -> None:
         if self.last.exists():
             os.replace(self.last, self.previous)
 
@@ -76,13 +105,13 @@ def packed(state: dict[str, Any]) -> bytes:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU. Nothing in the file is run.
+    """Read a checkpoint onto the CPU, without running any code of the file.
 
     Raises:
         CheckpointError: If it is cut off, was not written by this library, or holds code.
     """
     try:
-        with zipfile.ZipFile(path) as file:  # what torch writes; its checksums tell of flipped bits
+        with zipfile.ZipFile(path) as file:  # checksums show flipped bits
             if damaged := file.testzip():
                 raise ValueError(f"the checksum of {damaged} is wrong")
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -90,6 +119,27 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         reason = str(error).partition("\n")[0].strip() or type(error).__name__
         raise CheckpointError(f"{path} is damaged, or no checkpoint: {reason}") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        found = state.get("format") if isinstance(state, dict) else type(state).__name__
-        raise CheckpointError(f"{path} must be a {FORMAT!r}; got {found!r}")
+        other = state.get("format") if isinstance(state, dict) else type(state).__name__
+        raise CheckpointError(f"{path} must be a {FORMAT!r}; got {other!r}")
     return state
+
+
+def check_state(path: Path, state: dict[str, Any]) -> None:
+    """Check that a state has all that a run is continued from.
+
+    Raises:
+        CheckpointError: If a part is missing or of another type; it names the file.
+    """
+    if missing := [name for name in _PARTS if name not in state]:
+        raise CheckpointError(f"{path} must be a whole checkpoint; it lacks {', '.join(missing)}")
+    for name, kinds in _PARTS.items():
+        if not isinstance(state[name], kinds) or isinstance(state[name], bool):
+            raise CheckpointError(
+                f"{path} must have {' or '.join(kind.__name__ for kind in kinds)} as {name}; "
+                f"got {type(state[name]).__name__}"
+            )
+    if not 0 <= state["step"] <= _MOST_STEPS:
+        raise CheckpointError(f"{path} must have a step from 0; got {state['step']}")
+    steps = state["curve"].get("step", [])
+    if any(type(v) is not list or len(v) != len(steps) for v in state["curve"].values()):
+        raise CheckpointError(f"{path} must have a curve of lists of one length")

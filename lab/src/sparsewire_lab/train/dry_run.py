@@ -1,5 +1,6 @@
-"""`--dry-run`: what a command would do and about what it would cost, without doing it."""
+"""`--dry-run`: what a command would do, and about how much time and memory it would need."""
 
+import dataclasses
 import os
 import shlex
 import shutil
@@ -19,15 +20,15 @@ from sparsewire_lab.train.loop import Training
 from sparsewire_lab.train.options import Experiment
 from sparsewire_lab.train.runs import find_finished, make_fabric, record_path, run_folder
 
-_SECONDS = 1.0  # that steps are timed for
-_STEPS = 10  # between looks at the clock, and in several processes, which must agree, all of them
+_SECONDS = 1.0  # to time steps for
+_STEPS = 10  # timed at once on a GPU; in several processes, which must agree, the number of all
 _MOST_STEPS = 500
 _MARGIN = 13  # columns before the text
 _JOINT = "\N{NO-BREAK SPACE}"
 
 
 class Plan(NamedTuple):
-    """One run: what is known of it, and what is left to do."""
+    """One run, and what is left to do."""
 
     experiment: Experiment
     seed: int
@@ -38,7 +39,7 @@ class Plan(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a run was found to need."""
+    """The measured time and memory of a run."""
 
     step: float
     """Seconds of a step."""
@@ -56,8 +57,8 @@ class Cost(NamedTuple):
     """Most bytes that tensors took on a GPU."""
 
 
-def rehearse(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
-    """Print what all runs of a command would do and cost; return the exit status.
+def make_dry_run(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
+    """Print what all runs of a command would do and need; return the exit status.
 
     Args:
         experiments: The settings, with all arguments resolved and checked.
@@ -166,13 +167,14 @@ def duration(seconds: float) -> str:
     """Return a time in the units that people would use.
 
     Examples:
-        >>> duration(0.0042), duration(75.0), duration(9000.0)
-        ('4.2 ms', '1.2 min', '2.5 h')
+        >>> duration(0.0042), duration(75.0), duration(9000.0), duration(90000.0)
+        ('4.2 ms', '1.2 min', '2.5 h', '1 day')
     """
-    units = (("days", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    units = (("day", 86400), ("h", 3600), ("min", 60), ("s", 1))
     unit, size = next((unit for unit in units if seconds >= unit[1]), ("ms", 1e-3))
     count = seconds / size
-    return f"{count:.2g} {unit}" if count < 10 else f"{count:,.0f} {unit}"
+    number = f"{count:.2g}" if count < 10 else f"{count:,.0f}"
+    return f"{number} {unit}{'s' if unit == 'day' and number != '1' else ''}"
 
 
 def memory(count: int) -> str:
@@ -190,7 +192,11 @@ def memory(count: int) -> str:
 
 def _estimate(plans: Sequence[Plan], fabric: Fabric) -> None:
     """Time the first run that has something to do, and show what all of them would need."""
-    say = _show if fabric.is_global_zero else _silent
+
+    def say(name: str, text: str) -> None:
+        if fabric.is_global_zero:
+            _show(name, text)
+
     if not (todo := [p for p in plans if p.left]):
         say("time", "none: there is nothing to run")
         return
@@ -207,13 +213,14 @@ def _estimate(plans: Sequence[Plan], fabric: Fabric) -> None:
         f"{memory(cost.training)} with gradients and the optimiser's state"
         + (f"; {memory(cost.peak)} at most in a step" if cost.peak else ""),
     )
+    until = first.experiment.until
     runs = "1 run" if len(todo) == 1 else f"{len(todo)} runs, one after the other"
     say(
         "time",
         f"about {duration(seconds_of(todo, cost))} for {runs}: {duration(cost.step)} a step, timed "
         f"over {cost.steps}, and {duration(cost.evaluation)} an evaluation, timed once. "
         "Compilation, checkpoints, figures and what is measured at the end are extra"
-        + (f"; runs end earlier if they fall below {until:g}." if (until := _until(todo)) else "."),
+        + (f"; runs end earlier if they fall below {until:g}." if until else "."),
     )
 
 
@@ -225,7 +232,7 @@ def _show_plans(
     _show("setting", ", ".join(dict.fromkeys(each.label() for each in experiments)))
     # A name and its value stay in one line.
     _show("", ", ".join(f"{n} {v}".replace(" ", _JOINT) for n, v in _arguments(experiments)))
-    for row, words in enumerate(_fates(plans)):
+    for row, words in enumerate(_outcomes(plans)):
         _show("" if row else "runs", words)
     total, todo = sum(p.left for p in plans), sum(p.left > 0 for p in plans)
     runs = f"{len(plans)} run{'s'[: len(plans) > 1]}"
@@ -236,9 +243,9 @@ def _show_plans(
     )
 
 
-def _fates(plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield what would happen, each once, to which seeds, and of several settings to which."""
-    told: dict[tuple[str, str], list[str]] = {}
+def _outcomes(plans: Sequence[Plan]) -> Iterator[str]:
+    """Yield what would happen, each once with its seeds, and with its settings if not with all."""
+    settings_of: dict[tuple[str, str], list[str]] = {}
     settings = list(dict.fromkeys(p.experiment for p in plans))
     differs = next(iter(_differing(settings)), "lr")
     for experiment in settings:
@@ -246,8 +253,8 @@ def _fates(plans: Sequence[Plan]) -> Iterator[str]:
         for words in dict.fromkeys(p.words for p in mine):
             seeds = ", ".join(str(p.seed) for p in mine if p.words == words)
             name = f"{differs} {_text(getattr(experiment, differs))}"
-            told.setdefault((seeds, words), []).append(name)
-    for (seeds, words), some in told.items():
+            settings_of.setdefault((seeds, words), []).append(name)
+    for (seeds, words), some in settings_of.items():
         some = "in each setting, " if len(some) == len(settings) else f"{', '.join(some)}: "
         name = "seeds" if "," in seeds else "seed"
         yield f"{some if len(settings) > 1 else ''}{name} {seeds}: {words}"
@@ -259,13 +266,13 @@ def _show_places(first: Experiment, plans: Sequence[Plan]) -> None:
     others = " and so on, a folder for each run" if len(plans) > 1 else ""
     _show("record", str(record_path(first)))
     _show("checkpoints", f"{folder}{os.sep}{others}")
-    _show("events", f"{folder / 'events'}{os.sep}" if first.tensorboard else "none, as was asked")
-    _show("figures", f"{first.out / 'figures'}{os.sep}" if first.figures else "none, as was asked")
+    _show("events", f"{folder / 'events'}{os.sep}" if first.tensorboard else "none, as asked")
+    _show("figures", f"{first.out / 'figures'}{os.sep}" if first.figures else "none, as asked")
 
 
 def _arguments(experiments: Sequence[Experiment]) -> Iterator[tuple[str, str]]:
     """Yield the arguments that decide what is computed, as they are after all is filled in."""
-    first, shared = experiments[0], Experiment.__dataclass_fields__
+    first, shared = experiments[0], {field.name for field in dataclasses.fields(Experiment)}
     differing = _differing(experiments)
     # Own ones first, as in the help.
     for name, value in sorted(first.deciding().items(), key=lambda item: item[0] in shared):
@@ -285,16 +292,12 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _until(plans: Sequence[Plan]) -> float | None:
-    return plans[0].experiment.until
-
-
 def _bytes(tensors: "Sequence[Tensor] | Iterator[Tensor]") -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _show(name: str, text: str) -> None:
-    """Print a text beside its name, as wide as the terminal."""
+    """Print a text after its name, as wide as the terminal."""
     width = max(60, min(shutil.get_terminal_size((100, 24)).columns, 120))
     begin = f"{name:{_MARGIN}}"
     print(
@@ -308,7 +311,3 @@ def _show(name: str, text: str) -> None:
         ).replace(_JOINT, " "),
         flush=True,
     )
-
-
-def _silent(_: str, __: str) -> None:
-    pass

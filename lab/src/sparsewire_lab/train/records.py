@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -84,7 +85,8 @@ def array_file(record: Record, folder: Path) -> Path | None:
     if not record.get("wiring"):
         return None
     file = folder / record["wiring"]
-    return file if file.resolve().is_relative_to(folder.resolve()) and file.is_file() else None
+    inside = file.resolve().is_relative_to(folder.resolve())
+    return file if inside and os.path.isfile(file) else None  # False for a name too long, too
 
 
 def aggregate(group: Sequence[Record]) -> dict[str, Statistics]:

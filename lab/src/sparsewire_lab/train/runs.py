@@ -19,7 +19,7 @@ from torch import distributed
 
 from sparsewire_lab import provenance
 from sparsewire_lab.errors import FAILED, INTERRUPTED, complain
-from sparsewire_lab.files import DiskError, write_whole
+from sparsewire_lab.files import DiskError, check_writable, write_whole
 from sparsewire_lab.train import records
 from sparsewire_lab.train.checkpoints import CheckpointError, Checkpoints
 from sparsewire_lab.train.loop import DivergedError, StoppedError, Training
@@ -31,27 +31,28 @@ _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
 
 class UnfinishedError(RuntimeError):
-    """A run stands half done, and nobody said whether to continue it."""
+    """A run is unfinished, and no argument says whether to continue it."""
 
 
 def run_all(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
     """Make all runs that are not recorded yet; return the exit status of the command.
 
     Args:
-        experiments: The settings, with all arguments resolved and checked. They share folder and
+        experiments: The settings, with all arguments resolved and checked; they share folder and
             device.
-        command: The words of the command line, for the records and to tell how to continue.
+        command: The words of the command line, for the records and for the hint how to continue.
     """
     first = experiments[0]
     fabric = make_fabric(first)
     say: Callable[[str], None] = _silent if first.quiet or not fabric.is_global_zero else print
     text = shlex.join(["sparsewire", first.name, *command])
-    words = [word for word in command if word != "--again"]  # what was done anew, stays done
-    resume = shlex.join(
-        ["sparsewire", first.name, *words, *["--resume"][: "--resume" not in words]]
-    )
+    words = [word for word in command if word not in ("--again", "--resume")]
+    resume = shlex.join(["sparsewire", first.name, *words, "--resume"])
     runs = [(experiment, seed) for experiment in experiments for seed in experiment.seeds]
     try:
+        check_writable(first.out)
+        for note in records.read_all(record_path(first))[1]:
+            _complain(fabric, note)
         check_unfinished(runs)
         statuses = [make_run(*run, fabric, text, say) for run in runs]
     except StoppedError as error:
@@ -61,7 +62,7 @@ def run_all(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
         _complain(fabric, f"stopped at once, without saving\nto continue: {resume}")
         return INTERRUPTED
     except (CheckpointError, DiskError, UnfinishedError) as error:
-        # What stands half done says itself what to do.
+        # The error of an unfinished run has a hint of its own.
         hint = "" if isinstance(error, UnfinishedError) else None
         if fabric.is_global_zero:
             complain(f"sparsewire {first.name}", error, hint=hint)
@@ -77,7 +78,7 @@ def run_all(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
 
 
 def check_unfinished(runs: Iterable[tuple[Experiment, int]]) -> None:
-    """Ask what to do with runs that stand half done, if nobody said."""
+    """Raise an error for an unfinished run, unless an argument says what to do with it."""
     for experiment, seed in runs:
         if experiment.resume or experiment.again or find_finished(experiment, seed) is not None:
             continue
@@ -135,7 +136,7 @@ def prepare(training: Training, say: Callable[[str], None]) -> None:
 
 
 def describe(training: Training, command: str, status: str, problem: str | None) -> Record:
-    """Return the record of a run, and write its snapshots beside the checkpoints."""
+    """Return the record of a run, and write its snapshots next to the checkpoints."""
     experiment, device = training.experiment, training.device
     described = provenance.describe(device)
     return {
@@ -156,8 +157,8 @@ def describe(training: Training, command: str, status: str, problem: str | None)
         "at_once": int(os.environ.get(AT_ONCE_VARIABLE, "1")),
         "steps": training.step,
         "seconds": round(training.seconds, 3),
-        "step_ms": training.pace.step_ms,
-        "peak_memory": training.pace.peak_memory,
+        "step_ms": training.timing.step_ms,
+        "peak_memory": training.timing.peak_memory,
         "final": final(training),
         "best": training.best,
         "curve": training.curve,
@@ -176,7 +177,7 @@ def final(training: Training) -> dict[str, float]:
 
 
 def write_frames(training: Training) -> str | None:
-    """Write the snapshots of a run; return where they are, seen from the record."""
+    """Write the snapshots of a run; return their path, relative to the folder of the record."""
     if not training.frames:
         return None
     buffer = io.BytesIO()
@@ -193,18 +194,18 @@ def summary(experiments: Sequence[Experiment]) -> str:
     rows = []
     for experiment in experiments:
         group = [find_record(experiment, seed) for seed in experiment.seeds]
-        found = [record for record in group if record is not None]
-        if not found:
+        done = [record for record in group if record is not None]
+        if not done:
             continue
-        means = records.aggregate(found)
-        seconds = records.statistics_of(record["seconds"] for record in found)
-        bad = sum(record["status"] != "finished" for record in found)
-        rows.append((means[experiment.metric].mean, experiment, means, seconds, bad, found))
+        means = records.aggregate(done)
+        seconds = records.statistics_of(record["seconds"] for record in done)
+        bad = sum(record["status"] != "finished" for record in done)
+        rows.append((means[experiment.metric].mean, experiment, means, seconds, bad, done))
     rows.sort(key=lambda row: (row[4] > 0, row[0] != row[0], row[0]))
     lines = []
-    for _, experiment, means, seconds, bad, found in rows:
-        numbers = ", ".join(f"{name} {spread}" for name, spread in means.items())
-        count = f"{len(found)} seed{'s' if len(found) > 1 else ''}"
+    for _, experiment, means, seconds, bad, done in rows:
+        numbers = ", ".join(f"{name} {value}" for name, value in means.items())
+        count = f"{len(done)} seed{'s' if len(done) > 1 else ''}"
         failed = f", {bad} diverged" if bad else ""
         varied = f" lr {experiment.lr:g}" if len(experiments) > 1 else ""
         lines.append(f"{experiment.label()}{varied}: {numbers} ({count}, {seconds} s each{failed})")
@@ -212,15 +213,14 @@ def summary(experiments: Sequence[Experiment]) -> str:
 
 
 def find_record(experiment: Experiment, seed: int) -> Record | None:
-    """Return the record of this run, if it is there."""
-    for record in records.read(record_path(experiment)):
-        if record["key"] == experiment.key() and record["seed"] == seed:
-            return record
-    return None
+    """Return the record of this run; None if it has none."""
+    every = records.read_all(record_path(experiment))[0]
+    mine = (r for r in every if (r["key"], r["seed"]) == (experiment.key(), seed))
+    return next(mine, None)
 
 
 def find_finished(experiment: Experiment, seed: int) -> Record | None:
-    """Return the record of this run, unless it was begun again since and stands half done."""
+    """Return the record of this run, unless the run was begun again and is unfinished."""
     record = find_record(experiment, seed)
     checkpoints = Checkpoints(run_folder(experiment, seed))
     if record is not None and checkpoints.exist():

@@ -6,8 +6,8 @@ from statistics import median
 import torch
 
 
-class Pace:
-    """Times stretches of steps between moments at which the device has nothing left to do.
+class Timing:
+    """Times stretches of steps between moments at which the device has no work left.
 
     Args:
         device: Where the steps run.

@@ -1,13 +1,14 @@
 """A trial: what one run trains, on what, and how it is judged."""
 
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+T = TypeVar("T")
 Share = Callable[[Tensor], Tensor]
 
 
@@ -58,8 +59,20 @@ class Trial:
         raise NotImplementedError
 
     def evaluate(self) -> dict[str, float]:
-        """Return metrics by name. Every process computes them; none waits for another."""
+        """Return metrics by name. Every process computes all of them.
+
+        A long evaluation goes through its parts with `batches`, the same ones in every process.
+        """
         raise NotImplementedError
+
+    def check_stop(self) -> None:
+        """End the run if a signal asks for it; the loop replaces this while it evaluates."""
+
+    def batches(self, parts: Iterable[T]) -> Iterator[T]:
+        """Yield the parts of an evaluation; before each, a signal can end the run."""
+        for part in parts:
+            self.check_stop()
+            yield part
 
     def conclude(self) -> dict[str, float]:
         """Return more metrics, of a finished run: what is too slow for every evaluation."""
