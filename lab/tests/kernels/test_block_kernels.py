@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import sparsewire as sw
 from sparsewire_lab.kernels import conv, conv_relu, relu_norm_pool
-from sparsewire_lab.kernels._triton import block_library, images, narrow_conv, norm_pool
+from sparsewire_lab.kernels._triton import images, narrow_conv, norm_pool, operators
 from sparsewire_lab.sorting.networks import KeyNetwork
 
 EPS = 1e-3  # not torch's own, which would be taken by mistake too
@@ -20,7 +20,7 @@ EPS = 1e-3  # not torch's own, which would be taken by mistake too
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the kernels that are called, in order."""
-    return note_calls(monkeypatch, block_library, "narrow_conv", "norm_pool")
+    return note_calls(monkeypatch, operators, "narrow_conv", "norm_pool")
 
 
 def by_channels(x: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ def norm_case(wide: int, h: int, w: int, batch: int = 3) -> dict[str, Tensor]:
 
 def normalised(x: Tensor, scale: Tensor, shift: Tensor, size: int) -> Tensor:
     """By the kernels."""
-    return block_library.norm_pool(by_channels(x), scale, shift, EPS, size)[0]
+    return operators.norm_pool(by_channels(x), scale, shift, EPS, size)[0]
 
 
 def by_definition(x: Tensor, scale: Tensor, shift: Tensor, size: int) -> Tensor:
@@ -162,7 +162,7 @@ def test_sums_are_shared_among_programs(programs, elements, device, monkeypatch)
 
 def test_mean_and_variance_come_along(device):
     leaves = {n: t.to(device) for n, t in norm_case(5, 6, 5).items()}
-    *_, mean, variance = block_library.norm_pool(
+    *_, mean, variance = operators.norm_pool(
         by_channels(leaves["x"]), leaves["scale"], leaves["shift"], EPS, 2
     )
     want = torch.var_mean(leaves["x"].relu().double(), (0, 2, 3), correction=0)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import output_and_gradients, seeded
+from tests.helpers import output_and_gradients, pairwise, seeded
 from tests.kernels.compare import assert_near, by_kernels, cast, exactly, note_calls
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,7 +14,7 @@ import sparsewire as sw
 from sparsewire.engines import interpreted
 from sparsewire_lab.attention.convnet import FusedPair
 from sparsewire_lab.kernels import conv, conv_relu, pool_relu
-from sparsewire_lab.kernels._triton import image_library, images
+from sparsewire_lab.kernels._triton import images, operators
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -24,7 +24,7 @@ in_half_precision = pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the kernels that are called, in order."""
-    return note_calls(monkeypatch, image_library, "thin_conv", "pool_relu")
+    return note_calls(monkeypatch, operators, "thin_conv", "pool_relu")
 
 
 def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -63,18 +63,24 @@ def pool_case(wide: int, h: int, w: int, batch: int = 2) -> dict[str, Tensor]:
 # Convolutions of thin images.
 
 
-@pytest.mark.parametrize(("h", "w"), [(1, 1), (6, 1), (5, 7), (13, 12)])
-@pytest.mark.parametrize("wide", [16, 32, 64])
-@pytest.mark.parametrize("channels", [1, 2, 3])
-def test_convolutions_of_thin_images(channels, wide, h, w, device, calls):
-    leaves, x = conv_case(channels, wide, h, w)
+SIDES = [(1, 1), (6, 1), (5, 7), (13, 12)]
+
+
+@pytest.mark.parametrize("case", pairwise(sides=SIDES, wide=[16, 32, 64], channels=[1, 2, 3]))
+def test_convolutions_of_thin_images(case, device, calls):
+    leaves, x = conv_case(case["channels"], case["wide"], *case["sides"])
     got = by_kernels(conv_relu, leaves, device, x=x)
     assert calls == ["thin_conv"]
     assert_near(got, exactly(convolved, leaves, x=x.double()))
 
 
-@pytest.mark.parametrize("padding", [0, 1, 2, 3])
-@pytest.mark.parametrize(("channels", "side"), [(1, 1), (7, 2), (1, 4), (1, 5), (3, 3)])
+@pytest.mark.parametrize(
+    ("channels", "side", "padding"),
+    [
+        *[(1, 1, 0), (1, 1, 2), (7, 2, 1), (7, 2, 3), (1, 4, 0), (1, 4, 3), (1, 5, 0), (1, 5, 2)],
+        *[(3, 3, 0), (3, 3, 3)],
+    ],
+)
 def test_windows_of_any_size_with_any_padding(channels, side, padding, device, calls):
     """And without bias, where what is negative stays."""
     leaves, x = conv_case(channels, 16, 6, 5)
@@ -171,43 +177,23 @@ def test_autocast_decides_the_dtype_of_a_convolution(dtype, device, calls):
 # Who is not sent to the kernel of thin images.
 
 
-def too_many_channels() -> tuple[dict[str, Tensor], Tensor]:
-    return conv_case(4, 16)
-
-
-def as_wide_as(wide: int) -> Callable[[], tuple[dict[str, Tensor], Tensor]]:
-    return lambda: conv_case(1, wide)
-
-
-def in_float64() -> tuple[dict[str, Tensor], Tensor]:
-    leaves, x = conv_case(1, 16)
-    return cast(leaves, torch.float64), x.double()
-
-
-def strided() -> tuple[dict[str, Tensor], Tensor]:
-    leaves, x = conv_case(2, 16)
-    return leaves, x.mT
-
-
-def nothing() -> tuple[dict[str, Tensor], Tensor]:
-    leaves, x = conv_case(1, 16)
-    return leaves, x[:0]
-
-
-OTHERS = {
-    "too many channels": too_many_channels,
-    "too narrow": as_wide_as(8),
-    "no power of two": as_wide_as(24),
-    "too wide": as_wide_as(512),
-    "float64": in_float64,
-    "strided": strided,
-    "no images": nothing,
+OTHERS = {  # channels, width, and what happens to leaves and x
+    "too many channels": (4, 16, None),
+    "too narrow": (1, 8, None),
+    "no power of two": (1, 24, None),
+    "too wide": (1, 512, None),
+    "float64": (1, 16, lambda t: t.double()),
+    "strided": (2, 16, lambda t: t.mT if len(t) == 2 and t.dim() == 4 else t),
+    "no images": (1, 16, lambda t: t[:0] if len(t) == 2 else t),
 }
 
 
 @pytest.mark.parametrize("kind", OTHERS)
 def test_other_images_are_convolved_by_pytorch(kind, device, calls):
-    leaves, x = OTHERS[kind]()
+    channels, wide, change = OTHERS[kind]
+    leaves, x = conv_case(channels, wide)
+    if change is not None:
+        leaves, x = {name: change(t) for name, t in leaves.items()}, change(x)
     got = by_kernels(conv_relu, leaves, device, x=x)
     assert "thin_conv" not in calls
     assert_near(got, exactly(convolved, leaves, x=x.double()), 4e-6)
@@ -247,10 +233,13 @@ def test_maps_over_images_are_left_to_pytorch(device, calls):
 # Pools.
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize(
-    ("wide", "h", "w"),
-    [(1, 8, 8), (3, 9, 10), (16, 4, 4), (32, 7, 5), (64, 6, 11), (100, 5, 4), (256, 4, 5)],
+    ("wide", "h", "w", "size"),
+    [
+        *[(1, 8, 8, 1), (1, 8, 8, 3), (3, 9, 10, 2), (3, 9, 10, 4), (16, 4, 4, 2), (32, 7, 5, 3)],
+        *[(64, 6, 11, 4), (64, 6, 11, 1), (100, 5, 4, 2), (100, 5, 4, 3), (256, 4, 5, 1)],
+        *[(256, 4, 5, 4)],
+    ],
 )
 def test_pools_of_any_width_and_size(wide, h, w, size, device, calls):
     """Rows and columns that fill no square are left out, and get no gradient."""
@@ -382,9 +371,8 @@ def test_large_squares_send_the_gradient_to_the_largest(device):
 
 
 def test_squares_larger_than_the_image_are_refused(device):
-    leaves = pool_case(2, 3, 3)
     with pytest.raises(RuntimeError, match="too small"):
-        by_kernels(by_channels(pool_relu), leaves, device, size=4)
+        by_kernels(by_channels(pool_relu), pool_case(2, 3, 3), device, size=4)
 
 
 # What is not a number.

@@ -1,4 +1,4 @@
-"""Kernels of `sparsewire_lab.kernels`; images lie with their channels innermost."""
+"""Kernels of thin convolutions and pools; images have their channels innermost."""
 
 from collections.abc import Sequence
 
@@ -26,8 +26,8 @@ def thin_conv(
         weight: (d, c, k, k), d a power of two from 16 on, windows of at most 31 numbers.
         bias: (d,), or None for none.
         padding: Zeros around the image.
-        relu: Whether to keep what is positive only.
-        dtype: Of the result; what is computed with is rounded to it.
+        relu: Whether to apply a ReLU.
+        dtype: Of the result; inputs are rounded to it.
     """
     wide, taps, sizes = weight.shape[0], weight[0].numel(), _sizes(x, weight.shape, padding)
     like = {"dtype": dtype, "device": x.device, "memory_format": torch.channels_last}
@@ -50,10 +50,10 @@ def thin_conv_backward(
 
     Args:
         grad: Of the output.
-        x: As it came.
-        y: The output, where only what was positive was kept.
+        x: Input of the forward pass.
+        y: Its output, if a ReLU was applied.
         shape: Of the weight.
-        padding: As it came.
+        padding: As in the forward pass.
     """
     sizes, count = _sizes(x, shape, padding), grad.numel() // shape[0]
     wide, taps = shape[0], shape[1] * shape[2] ** 2
@@ -68,12 +68,12 @@ def thin_conv_backward(
         **sizes, PIXELS=pixels, RELU=y is not None, EXACT=exact(grad.dtype),
         num_stages=1, num_warps=warps,
     )  # fmt: skip
-    found = total(sums)
-    return found[:taps].t().reshape(shape).contiguous(), found[taps].clone()
+    gradients = total(sums)
+    return gradients[:taps].t().reshape(shape).contiguous(), gradients[taps].clone()
 
 
 def pool_relu(x: Tensor, bias: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return relu(max_pool2d(x, size) + bias), and which of each square was the largest."""
+    """Return relu(max_pool2d(x, size) + bias), and the index of the largest in each square."""
     b, d, h, w = x.shape
     rows, cols = h // size, w // size
     like = {"device": x.device, "memory_format": torch.channels_last}

@@ -1,7 +1,7 @@
-"""Convolutions between few channels, which libraries made for many leave far above the floor.
+"""Kernels of convolutions between 16 channels, for which cuDNN is far above the bound of memory.
 
-Images lie with their channels innermost, so that three pixels side by side are one run of numbers:
-a 3 × 3 window is three runs, and a convolution three products of runs with weights.
+Images have their channels innermost, so that three neighbouring pixels of a row are contiguous: a
+3 × 3 window is three such runs, and a convolution three products of runs with weights.
 """
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from sparsewire_lab.kernels._triton.images import exact
 from sparsewire_lab.kernels._triton.totals import total
 
-# Found by measurement, forward and backward.
+# Chosen by measurement, forward and backward.
 _PIXELS, _PIXELS_BACK = 64, 128  # of a block
 _PROGRAMS, _PROGRAMS_BACK = 1056, 528  # that share the blocks; each sums gradients of the weights
 # Backward, loads are not made ahead: what neighbours read too comes from the first cache only if
@@ -27,7 +27,7 @@ def narrow_conv(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> T
         x: (b, c, h, w) with channels innermost.
         weight: (d, c, 3, 3), c and d powers of two from 16 on.
         bias: (d,), or None for none.
-        relu: Whether to keep what is positive.
+        relu: Whether to apply a ReLU.
     """
     b, c, h, w = x.shape
     wide, count = weight.shape[0], b * h * w
@@ -49,9 +49,9 @@ def narrow_conv_backward(
 
     Args:
         grad: Of the output.
-        x: As it came.
-        weight: As it came.
-        y: The output, where only what was positive was kept.
+        x: Input of the forward pass.
+        weight: Input of the forward pass.
+        y: Its output, if a ReLU was applied.
     """
     (b, c, h, w), wide = x.shape, weight.shape[0]
     grad = grad.contiguous(memory_format=torch.channels_last).to(x.dtype)

@@ -1,8 +1,7 @@
-"""Activation, batch normalisation and pool together; images lie with their channels innermost.
+"""Kernels of ReLU, batch normalisation and pool; images have their channels innermost.
 
-Activation and normalisation are not stored: they are made again from what was given wherever they
-are needed, which is one multiplication. The gradient that comes back is that of the few pixels that
-were the largest, so that its sums need the small image only.
+Activation and normalisation are not stored but recomputed from the input, at the cost of one
+multiplication. Only the largest pixels have a gradient, so its sums read the pooled image only.
 """
 
 import torch
@@ -38,7 +37,7 @@ def statistics(x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> tuple[Ten
 
 
 def norm_pool(x: Tensor, factor: Tensor, added: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the largest relu(x) · factor + added of every square; relu(x) there; and which it was.
+    """Return the largest relu(x) · factor + added of every square, relu(x) there, and its index.
 
     Args:
         x: (b, d, h, w) with channels innermost.
@@ -67,13 +66,13 @@ def norm_pool_backward(
 
     Args:
         grad: Of the small image, channels innermost.
-        kept: The positive parts that were largest in their squares.
-        which: Their numbers in the squares.
-        x: As it came.
-        scale: As it came.
+        kept: relu(x) of the largest pixels of squares.
+        which: Their indices in the squares.
+        x: Input of the forward pass.
+        scale: Input of the forward pass.
         mean: Of the statistics.
         variance: Of the statistics.
-        eps: As it came.
+        eps: As in the forward pass.
         size: Side of the squares.
     """
     (b, d, h, w), (rows, cols) = x.shape, grad.shape[2:]

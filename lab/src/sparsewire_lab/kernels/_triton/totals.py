@@ -1,6 +1,6 @@
-"""Sums over programs: what each of them summed by itself, added up in one launch.
+"""Sums of the partial sums of programs, in one launch.
 
-Few numbers of many programs leave a library's reduction waiting for memory, several times a step.
+Torch's own reduction is slow for many programs with few numbers each.
 """
 
 import torch
@@ -16,13 +16,13 @@ WARPS = 8
 
 def total(sums: Tensor) -> Tensor:
     """Return sums.sum(0) of a contiguous float32 tensor, always added in the same order."""
-    found = torch.empty(sums.shape[1:], dtype=sums.dtype, device=sums.device)
-    count = found.numel()
+    result = torch.empty(sums.shape[1:], dtype=sums.dtype, device=sums.device)
+    count = result.numel()
     rows, cols = (ROWS, COLS) if count < _MANY else (ROWS // 4, COLS * 4)
     _add_up[(triton.cdiv(count, cols),)](
-        sums, found, len(sums), count, ROWS=rows, COLS=cols, num_warps=WARPS
+        sums, result, len(sums), count, ROWS=rows, COLS=cols, num_warps=WARPS
     )
-    return found
+    return result
 
 
 @triton.jit
