@@ -1,21 +1,16 @@
 """The tables of the attention experiment: numbers by hand, and what goes into which."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.tests.figures.samples import make_attention, make_identity
+from lab.tests.figures.samples import make_attention
 
 from sparsewire_lab.attention.table import (
     attention_table,
     speed_table,
     validation_table,
 )
-from sparsewire_lab.cli.figures import write_table
-from sparsewire_lab.figures.tables import marks
 
-BEGIN, END = marks()
-VALIDATION_BEGIN, VALIDATION_END = marks("validation table")
 # Ours, where records made here have others.
 PRESET: dict[str, Any] = {"settle": 0.5, "straight": 0.6}
 
@@ -193,29 +188,3 @@ def test_validation_rows_say_what_was_tried() -> None:
         [one, "source convnet"],
         [eight, "width 32"],
     ]
-
-
-def test_both_tables_are_put_into_a_page(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    marks = f"a\n{BEGIN}\nold\n{END}\nb\n{VALIDATION_BEGIN}\nold\n{VALIDATION_END}\nc\n"
-    page.write_text(marks)
-    runs = [make_attention([0.5]), make_attention([0.1], key="b", split="validation")]
-    assert write_table(page, runs) == page
-    assert page.read_text() == (
-        f"a\n{BEGIN}\n\n{attention_table(runs)}\n{END}\nb\n"
-        f"{VALIDATION_BEGIN}\n\n{validation_table(runs)}\n{VALIDATION_END}\nc\n"
-    )
-    page.write_text(f"{BEGIN}\n{END}\n")
-    write_table(page, runs[1:])
-    assert page.read_text() == f"{BEGIN}\n\nNo run is recorded yet.\n\n{END}\n"
-
-
-def test_pages_and_records_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    content = f"{BEGIN}\n{END}\n{VALIDATION_BEGIN}\n"
-    page.write_text(content)
-    with pytest.raises(ValueError, match="page must hold <!-- validation table: begin -->"):
-        write_table(page, [make_attention([0.1])])
-    with pytest.raises(ValueError, match="must be of one experiment; got attention, identity"):
-        write_table(page, [make_attention([0.1]), make_identity([0.1])])
-    assert page.read_text() == content

@@ -3,6 +3,7 @@
 import json
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,32 +31,32 @@ SORTING |= {"split": "test", "steps": 1000, "batch": 64}
 
 def make_record(
     experiment: str,
-    arguments: dict[str, Any],
+    defaults: dict[str, Any],
     errors: Errors,
-    *,
     key: str | None = None,
     seed: int = 0,
     every: int = 100,
     other: dict[str, Any] | None = None,
+    **given: Any,
 ) -> dict[str, Any]:
     """A run whose error was recorded every so many steps, each of which took 0.01 seconds.
 
     Runs with the same arguments have the same key, unless it is given. `other` replaces parts of
-    the record.
+    the record, `given` its arguments.
     """
+    arguments = defaults | given
     steps = [every * i for i in range(len(errors))]
     seconds = [step / 100 for step in steps]
     curve = {"step": steps, "seconds": seconds, "loss": [None] * len(steps), "error": [*errors]}
-    unnamed = {name: value for name, value in arguments.items() if name not in ("out", "seeds")}
     record = {
         "experiment": experiment,
-        "key": key or f"k{zlib.crc32(json.dumps(unnamed, sort_keys=True).encode())}",
+        "key": key or f"k{zlib.crc32(json.dumps(arguments, sort_keys=True).encode())}",
         "seed": seed,
         "status": "finished",
         "date": "2026-01-01",
         "arguments": arguments,
         "curve": curve,
-        "final": {"error": errors[-1]},
+        "final": {"error": errors[-1], "found": 0.0},
         "seconds": seconds[-1],
         "step_ms": None,
         "peak_memory": None,
@@ -64,46 +65,26 @@ def make_record(
     return record | (other or {})
 
 
-def make_identity(
-    errors: Errors,
-    key: str | None = None,
-    seed: int = 0,
-    every: int = 100,
-    other: dict[str, Any] | None = None,
-    **arguments: Any,
-) -> dict[str, Any]:
-    given = IDENTITY | arguments
-    run = make_record("identity", given, errors, key=key, seed=seed, every=every)
-    run["final"]["found"] = 0.0
-    return run | (other or {})
+make_identity = partial(make_record, "identity", IDENTITY)
 
 
-def make_attention(
-    errors: Errors,
-    key: str = "a",
-    seed: int = 0,
-    every: int = 100,
-    other: dict[str, Any] | None = None,
-    **arguments: Any,
-) -> dict[str, Any]:
-    given = ATTENTION | arguments
-    return make_record("attention", given, errors, key=key, seed=seed, every=every, other=other)
+def make_attention(errors: Errors, key: str = "a", *args: Any, **others: Any) -> dict[str, Any]:
+    return make_record("attention", ATTENTION, errors, key, *args, **others)
 
 
 def make_sorting(
     errors: Errors,
     key: str = "a",
-    seed: int = 0,
-    every: int = 100,
+    *args: Any,
     strict: Errors | None = None,
     other: dict[str, Any] | None = None,
-    **arguments: Any,
+    **given: Any,
 ) -> dict[str, Any]:
     """A run whose strict error is the same unless it is given, and its arguments the preset's."""
     strict = [*(errors if strict is None else strict)]
-    setting = SORTING | {"network": "wide" if arguments.get("data") == "digits" else "paper"}
-    setting |= preset_arguments(setting | arguments)
-    run = make_record("sorting", setting | arguments, errors, key=key, seed=seed, every=every)
+    setting = SORTING | {"network": "wide" if given.get("data") == "digits" else "paper"}
+    setting |= preset_arguments(setting | given)
+    run = make_record("sorting", setting, errors, key, *args, **given)
     run["curve"]["strict"], run["final"]["strict"] = strict, strict[-1]
     return run | (other or {})
 

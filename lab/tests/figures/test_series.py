@@ -65,15 +65,16 @@ def test_the_learning_rate_with_the_lowest_mean_final_error_is_chosen() -> None:
 
 
 def test_every_problem_has_a_rate_of_its_own() -> None:
+    problems: list[tuple[dict[str, Any], tuple[float, float]]] = [
+        ({"size": 8}, (0.1, 0.2)),
+        ({"size": 16}, (0.2, 0.1)),
+        ({"size": 16, "target": "band"}, (0.1, 0.2)),
+        ({"size": 16, "values": "normal"}, (0.1, 0.2)),
+        ({"size": 16, "method": "rewire"}, (0.1, 0.2)),
+    ]
     runs = [
         make_identity([error], lr=lr, **problem)
-        for problem, errors in (
-            ({"size": 8}, (0.1, 0.2)),
-            ({"size": 16}, (0.2, 0.1)),
-            ({"size": 16, "target": "band"}, (0.1, 0.2)),
-            ({"size": 16, "values": "normal"}, (0.1, 0.2)),
-            ({"size": 16, "method": "rewire"}, (0.1, 0.2)),
-        )
+        for problem, errors in problems
         for lr, error in zip((1.0, 2.0), errors, strict=True)
     ]
     assert rates(best_rates(groups(runs))) == [1.0, 2.0, 1.0, 1.0, 1.0]

@@ -1,15 +1,8 @@
 """The tables: numbers by hand, and the published page equal to its records."""
 
-from pathlib import Path
-
-import pytest
 from lab.tests.figures.samples import make_identity
 
-from sparsewire_lab.cli.figures import write_table
-from sparsewire_lab.figures.tables import fill, marks
 from sparsewire_lab.identity.table import identity_table
-
-BEGIN, END = marks()
 
 
 def test_a_row_by_hand() -> None:
@@ -46,17 +39,3 @@ def test_the_error_of_a_band_is_told_without_rounding_too() -> None:
     run = make_identity([2.0, 5.0], target="band", method="rewire")
     run["final"]["expected_error"] = 0.125
     assert "| 5 (not rounded: 0.125) |" in identity_table([run])
-
-
-def test_only_what_stands_between_the_marks_is_written(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    runs = [make_identity([2.0, 0.0])]
-    assert write_table(page, runs) == page
-    assert page.read_text() == f"before\n{BEGIN}\n\n{identity_table(runs)}\n{END}\nafter\n"
-
-
-@pytest.mark.parametrize("page", ["", BEGIN, END])
-def test_a_page_without_marks_is_refused(page: str) -> None:
-    with pytest.raises(ValueError, match="page must hold"):
-        fill(page, "table")

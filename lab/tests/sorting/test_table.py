@@ -1,12 +1,9 @@
 """The tables of the sorting experiment: numbers by hand, and what goes into which."""
 
-from pathlib import Path
 from typing import Any
 
-import pytest
-from lab.tests.figures.samples import make_attention, make_sorting
+from lab.tests.figures.samples import make_sorting
 
-from sparsewire_lab.cli.figures import write_table
 from sparsewire_lab.figures.tables import marks
 from sparsewire_lab.sorting.table import (
     field_table,
@@ -16,12 +13,6 @@ from sparsewire_lab.sorting.table import (
     speed_table,
     validation_table,
 )
-
-BEGIN, END = marks()
-VALIDATION_BEGIN, VALIDATION_END = marks("validation table")
-SPEED_BEGIN, SPEED_END = marks("speed table")
-PROTOCOL_BEGIN, PROTOCOL_END = marks("protocol table")
-FIELD_BEGIN, FIELD_END = marks("field table")
 
 
 def rows(table: str) -> list[list[str]]:
@@ -217,12 +208,8 @@ def test_short_runs_on_test_digits_are_a_field() -> None:
     ]
     assert len(rows(sorting_table(runs))) == 3
     assert len(rows(sorting_table(runs, 3000))) == 1
-    page = f"{BEGIN}\n{END}\n"
-    assert fill_sorting(page, runs) == f"{BEGIN}\n\n{sorting_table(runs)}\n{END}\n"
-    with_field = fill_sorting(f"{page}{FIELD_BEGIN}\n{FIELD_END}\n", runs)
-    assert with_field == (
-        f"{BEGIN}\n\n{sorting_table(runs, 3000)}\n{END}\n{FIELD_BEGIN}\n\n{table}\n{FIELD_END}\n"
-    )
+    begin, end = marks()
+    assert fill_sorting(f"{begin}{end}", runs) == f"{begin}\n\n{sorting_table(runs)}\n{end}"
 
 
 def test_what_is_not_the_protocol_s_is_told() -> None:
@@ -266,39 +253,3 @@ def test_steps_of_short_runs_are_timed() -> None:
     small = timed(1.0, "g", data="digits", places=1)
     assert len(rows(validation_table([small]))) == 1
     assert speed_table([small]) == "No run is recorded yet.\n"
-
-
-def test_all_tables_are_put_into_a_page(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    marks = f"a\n{BEGIN}\nold\n{END}\nb\n{VALIDATION_BEGIN}\nold\n{VALIDATION_END}\nc\n"
-    marks += f"{SPEED_BEGIN}\n{SPEED_END}\n{PROTOCOL_BEGIN}\n{PROTOCOL_END}\n"
-    page.write_text(marks)
-    runs = [
-        make_sorting([0.5]),
-        make_sorting([0.1], key="b", split="validation"),
-        make_sorting([0.2], key="c", size=7, **PROTOCOL),
-        timed(2.0, "d"),
-    ]
-    assert write_table(page, runs) == page
-    assert page.read_text() == fill_sorting(marks, runs)
-    assert page.read_text() == (
-        f"a\n{BEGIN}\n\n{sorting_table(runs)}\n{END}\nb\n"
-        f"{VALIDATION_BEGIN}\n\n{validation_table(runs)}\n{VALIDATION_END}\nc\n"
-        f"{SPEED_BEGIN}\n\n{speed_table(runs)}\n{SPEED_END}\n"
-        f"{PROTOCOL_BEGIN}\n\n{protocol_table(runs)}\n{PROTOCOL_END}\n"
-    )
-    assert page.read_text().count("| 1,000 × ") == 3
-    page.write_text(f"{BEGIN}\n{END}\n")
-    write_table(page, runs[1:])
-    assert page.read_text() == f"{BEGIN}\n\nNo run is recorded yet.\n\n{END}\n"
-
-
-def test_pages_and_records_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    content = f"{BEGIN}\n{END}\n{VALIDATION_END}\n"
-    page.write_text(content)
-    with pytest.raises(ValueError, match="page must hold <!-- validation table: begin -->"):
-        write_table(page, [make_sorting([0.1])])
-    with pytest.raises(ValueError, match="must be of one experiment; got attention, sorting"):
-        write_table(page, [make_attention([0.1]), make_sorting([0.1])])
-    assert page.read_text() == content

@@ -26,7 +26,7 @@ _WIDTH = 8.0  # inches
 _TITLE, _CAPTION = 0.2, 0.4  # inches above each row, and below all
 _SPACE = 0.08  # between examples, as a share of an image
 _GAP = 0.08  # between glimpses, as a share of one
-_RIGHT, _WRONG = "black", "#C00000"
+_WRONG = "#C00000"
 _ROWS, _PANELS = 4, 4  # images in a strip, and in an animation
 _MOST_FRAMES = 60
 
@@ -96,13 +96,11 @@ def _draw_answer(axis: Axes, frames: GlimpseFrames, number: int, points: float) 
     """
     _draw_read(axis, frames, number, points / frames.images.shape[2])
     truth, answer = int(frames.labels[number]), int(frames.predicted[number])
-    right = truth == answer
-    axis.set_title(
-        f"{truth} → {answer}" if right else f"{truth} → {answer}  ✗ wrong",
-        color=_RIGHT if right else _WRONG,
-        fontweight="normal" if right else "bold",
-        pad=3,
-    )
+    if truth == answer:
+        axis.set_title(f"{truth} → {answer}", pad=3)
+    else:
+        words = f"{truth} → {answer}  ✗ wrong"
+        axis.set_title(words, color=_WRONG, fontweight="bold", pad=3)
 
 
 def _draw_enlarged(axis: Axes, frames: GlimpseFrames, number: int, points: float) -> None:
@@ -144,14 +142,8 @@ def draw_mosaic(axis: Axes, glimpses: np.ndarray) -> None:
         # Column after column, so that a glimpse below another is the next.
         column, row = divmod(number, rows)
         left, top = column * (1 + _GAP), row * (1 + _GAP)
-        axis.imshow(
-            glimpse,
-            cmap="gray",
-            vmin=0,
-            vmax=1,
-            interpolation="nearest",
-            extent=(left, left + 1, top + 1, top),
-        )
+        greys = {"cmap": "gray", "vmin": 0, "vmax": 1, "interpolation": "nearest"}
+        axis.imshow(glimpse, extent=(left, left + 1, top + 1, top), **greys)
         axis.add_patch(Rectangle((left, top), 1, 1, fill=False, lw=1.6, clip_on=False, **style))
     width, height = _mosaic_sides(len(glimpses))
     margin = MARGIN * height  # as around the image next to it
@@ -186,11 +178,9 @@ def animate_boxes(frames: GlimpseFrames, path: Path, frames_per_second: int = 6)
     tighten(figure)
     title = figure.suptitle(_step_words(frames, 0), fontsize=10)
     boxes = []
-    for axis, image, corners in zip(
-        np.ravel(figure.subplots(1, count)), frames.images, frames.corners[0], strict=False
-    ):
-        draw_image(axis, image)
-        boxes.append(draw_outlines(axis, corners))
+    for number, axis in enumerate(np.ravel(figure.subplots(1, count))):
+        draw_image(axis, frames.images[number])
+        boxes.append(draw_outlines(axis, frames.corners[0, number]))
 
     def draw(number: int) -> None:
         title.set_text(_step_words(frames, number))

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sparsewire_lab.attention.experiment import Attention
-from sparsewire_lab.figures.series import Group, Record
+from sparsewire_lab.figures.series import Group, Record, grouped
 from sparsewire_lab.figures.settings import Settings, plain_value, position, variants
 
 # In the order of tables and legends.
@@ -41,7 +41,7 @@ SETTINGS = Settings(
 
 def settings(records: Iterable[Record]) -> list[Group]:
     """Return the settings among the records of the attention experiment, in the order of tables."""
-    return sorted(SETTINGS.groups(records), key=lambda group: _order(group.setting))
+    return sorted(grouped(records, "attention"), key=lambda group: _order(group.setting))
 
 
 def family(setting: dict[str, Any]) -> str:

@@ -85,20 +85,15 @@ def print_drawn(album: "Album") -> None:
 def write_table(path: Path, runs: Sequence[Record]) -> Path:
     """Write the tables of records, all of one experiment, into a page; return the page."""
     from sparsewire_lab.attention.table import fill_attention  # slow to import
-    from sparsewire_lab.figures.tables import fill
     from sparsewire_lab.files import write_whole
-    from sparsewire_lab.identity.table import identity_table
+    from sparsewire_lab.identity.table import fill_identity
     from sparsewire_lab.sorting.table import fill_sorting
 
     page = path.read_text(encoding="utf-8")
-    experiments = {run["experiment"] for run in runs}
+    experiments = sorted({run["experiment"] for run in runs})
     if len(experiments) > 1:
-        raise ValueError(f"records must be of one experiment; got {', '.join(sorted(experiments))}")
-    if experiments == {"attention"}:
-        filled = fill_attention(page, runs)
-    elif experiments == {"sorting"}:
-        filled = fill_sorting(page, runs)
-    else:
-        filled = fill(page, identity_table(runs))
+        raise ValueError(f"records must be of one experiment; got {', '.join(experiments)}")
+    fills = {"attention": fill_attention, "sorting": fill_sorting}
+    filled = fills.get("".join(experiments), fill_identity)(page, runs)
     write_whole(path, filled.encode())
     return path

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparsewire_lab.figures.series import Group, Record, grouped
+from sparsewire_lab.figures.series import Group
 from sparsewire_lab.train.options import Experiment
 
 
@@ -37,10 +37,6 @@ class Settings:
         every = (field.name for field in dataclasses.fields(self.kind))
         others = self.kind.bookkeeping.union(self.given, shared)
         return tuple(name for name in every if name not in others)
-
-    def groups(self, records: Iterable[Record]) -> list[Group]:
-        """Return the settings among records, in the order of the records."""
-        return grouped(records, self.kind.name)
 
     def departures(self, setting: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments that the preset of a setting would not have made, in their order.

@@ -104,9 +104,8 @@ def scaling_figure(records: Sequence[Record]) -> Figure:
         _label_sizes(axis, sorted({size for line in reached.values() for size, _ in line}))
         _whole_decades(axis)
         axis.grid(True, alpha=0.25)
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=min(len(handles), 3), frameon=False
-    )
+    place = {"loc": "outside lower center", "ncols": min(len(handles), 3)}
+    figure.legend(handles=handles, frameon=False, **place)
     return figure
 
 
@@ -185,16 +184,9 @@ def _add_columns(figure: Figure, columns: dict[str, list[Line2D]], note: str) ->
         for method, lines in columns.items():
             head = Line2D([], [], color="none", label=method)
             handles += [head, *lines, *[blank] * (rows - len(lines))]
-    legend = figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=ncols,
-        title=title,
-        handlelength=3.2,
-        columnspacing=1.6,
-        labelspacing=0.3,
-        frameon=False,
-    )
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": ncols, "title": title}
+    spacing: dict[str, Any] = {"handlelength": 3.2, "columnspacing": 1.6, "labelspacing": 0.3}
+    legend = figure.legend(handles=handles, frameon=False, **place, **spacing)
     for text in legend.get_texts():
         if len(columns) > 1 and text.get_text() in columns:
             text.set_fontweight("bold")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from sparsewire_lab.figures.series import THRESHOLD, Record, reach_words
 from sparsewire_lab.figures.settings import plain_value
-from sparsewire_lab.figures.tables import NONE, Columns, Row, seeds, table_of
+from sparsewire_lab.figures.tables import NONE, Columns, Row, fill, seeds, table_of
 from sparsewire_lab.identity.settings import best, groups
 from sparsewire_lab.train.records import aggregate, statistics_of
 
@@ -24,6 +24,11 @@ def identity_table(records: Sequence[Record]) -> str:
     Of a sweep, the row of the best learning rate.
     """
     return table_of(_COLUMNS, [Row(group, "") for group in best(groups(records))])
+
+
+def fill_identity(page: str, records: Sequence[Record]) -> str:
+    """Return a page with the table."""
+    return fill(page, identity_table(records))
 
 
 def _error(row: Row) -> str:

@@ -144,9 +144,8 @@ def matrix_figure(frames: Frames) -> Figure:
     after.set_ylabel("")
     image = last.imshow(matrix, cmap="RdBu", vmin=-limit, vmax=limit, interpolation="nearest")
     last.set(title="the rounded matrix", xlabel="input index", anchor="N")
-    figure.colorbar(
-        image, ax=last, shrink=0.75, label="weight", ticks=[-limit, 0, limit], panchor=False
-    )
+    scale = {"shrink": 0.75, "label": "weight", "ticks": [-limit, 0, limit], "panchor": False}
+    figure.colorbar(image, ax=last, **scale)
     _add_legend(figure, ())
     return figure
 
@@ -164,36 +163,13 @@ def draw_wires(axis: Axes, frames: Frames, number: int, inches: float) -> None:
     cell = 72 * inches / max(rows, cols)
     spots = np.unique(frames.indices[number], axis=0)
     means, sds = frames.means[number], np.sqrt(frames.variances[number])
-    axis.scatter(
-        spots[:, 1],
-        spots[:, 0],
-        marker="D",
-        s=min(max(0.55 * cell, 0.8), 9.0) ** 2,
-        color=_SAMPLE,
-        linewidths=0,
-    )
-    axis.add_collection(
-        EllipseCollection(
-            2 * sds[:, 1],
-            2 * sds[:, 0],
-            np.zeros(len(sds)),
-            units="xy",
-            offsets=means[:, ::-1],
-            offset_transform=axis.transData,
-            facecolors=_WIRE,
-            alpha=0.13,
-            linewidths=0,
-            zorder=2,
-        )
-    )
-    axis.scatter(
-        means[:, 1],
-        means[:, 0],
-        s=min(max(0.8 * cell, 1.5), 7.0) ** 2,
-        color=_WIRE,
-        linewidths=0,
-        zorder=3,
-    )
+    diamond, dot = min(max(0.55 * cell, 0.8), 9.0), min(max(0.8 * cell, 1.5), 7.0)
+    axis.scatter(*spots.T[::-1], marker="D", s=diamond**2, color=_SAMPLE, linewidths=0)
+    place = {"units": "xy", "offsets": means[:, ::-1], "offset_transform": axis.transData}
+    style = {"facecolors": _WIRE, "alpha": 0.13, "linewidths": 0, "zorder": 2}
+    sizes = 2 * sds[:, 1], 2 * sds[:, 0], np.zeros(len(sds))
+    axis.add_collection(EllipseCollection(*sizes, **place, **style))
+    axis.scatter(*means.T[::-1], s=dot**2, color=_WIRE, linewidths=0, zorder=3)
     step = int(frames.step[number])
     axis.set(title=f"{step:,} batch{'' if step == 1 else 'es'}", aspect="equal")
     # At the top of its cell, where the layout expects the title.
@@ -209,12 +185,10 @@ def _height(frames: Frames, width: float) -> float:
 
 def _add_legend(figure: Figure, empty: Sequence[Axes]) -> None:
     """Add the legend to the first empty panel, or below all panels."""
+    disc = {"marker": "o", "markersize": 15, "markeredgewidth": 0, "color": _WIRE, "alpha": 0.25}
     styles = {
         "mean of a wire": {"marker": "o", "markersize": 6, "color": _WIRE},
-        "its variance: a radius of\none standard deviation": {
-            **{"marker": "o", "markersize": 15, "markeredgewidth": 0},
-            **{"color": _WIRE, "alpha": 0.25},
-        },
+        "its variance: a radius of\none standard deviation": disc,
         "integer tuples sampled\nin one pass": {"marker": "D", "markersize": 6, "color": _SAMPLE},
     }
     handles = [Line2D([], [], linestyle="none", label=name, **styles[name]) for name in styles]
@@ -235,9 +209,8 @@ def _check(frames: Frames) -> None:
         )
     f, k, r = frames.means.shape
     m = frames.indices.shape[1] if frames.indices.ndim == 3 else "m"
-    shapes = dict(
-        zip(Frames._fields, ((f,), (f, k, r), (f, k, r), (f, k), (f, m, r), (r,)), strict=True)
-    )
+    sizes = (f,), (f, k, r), (f, k, r), (f, k), (f, m, r), (r,)
+    shapes = dict(zip(Frames._fields, sizes, strict=True))
     arrays = frames._asdict()
     check_shapes(arrays, shapes, f"its means are of {frames.means.shape}")
     check_integers(arrays, ("step", "indices", "shape"))

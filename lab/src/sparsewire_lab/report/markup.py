@@ -67,15 +67,12 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]], caption: str
     inner = join((element("thead", top), element("tbody", *body)))
     if caption:
         inner = join((element("caption", caption), inner))
-    # Focusable, so that it can be scrolled from the keyboard.
-    return element(
-        "div",
-        element("table", inner),
-        class_="scroll",
-        tabindex=0,
-        role="region",
-        aria_label=caption or "table",
-    )
+    return scrolled(element("table", inner), caption or "table")
+
+
+def scrolled(inner: Html, words: str) -> Html:
+    """Return a box that scrolls by itself, with the keyboard too; `words` names it."""
+    return element("div", inner, class_="scroll", tabindex=0, role="region", aria_label=words)
 
 
 def _cell(part: object) -> Html:

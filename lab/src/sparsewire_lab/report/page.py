@@ -144,14 +144,6 @@ def _document(title: str, header: Html, body: Sequence[Html], data: Sequence[Htm
     skip = element("a", "skip to the results", href="#results", class_="skip")
     foot = element("footer", element("p", f"Made by sparsewire report, version {__version__}."))
     said = element("div", id="said", role="status", aria_live="polite")
-    page = element(
-        "body",
-        skip,
-        header,
-        element("main", *body),
-        foot,
-        said,
-        *data,
-        element("script", Html(code)),
-    )
+    main = element("main", *body)
+    page = element("body", skip, header, main, foot, said, *data, element("script", Html(code)))
     return f"<!doctype html>\n{element('html', head, page, lang='en')}\n"

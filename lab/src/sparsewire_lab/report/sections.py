@@ -6,7 +6,7 @@ from typing import Any
 from sparsewire_lab.report import benchmarks, origin
 from sparsewire_lab.report.entries import Entry
 from sparsewire_lab.report.load import Results
-from sparsewire_lab.report.markup import Html, copy_button, element, more, table
+from sparsewire_lab.report.markup import Html, copy_button, element, more, scrolled, table
 from sparsewire_lab.report.missing import Missing
 from sparsewire_lab.report.results import Number, Task, full_head, full_row
 
@@ -57,16 +57,11 @@ def summary_section(tasks: Sequence[Task]) -> Html:
     """Return the table ours / paper / baselines, with the command of every number."""
     if not tasks:
         return Html("")
-    return section(
-        "results",
-        "Results",
-        element(
-            "p",
-            "Errors at the end of training, mean ± standard deviation over seeds; less is better. "
-            "Each number has the command that made it.",
-        ),
-        _summary_table(tasks),
+    words = (
+        "Errors at the end of training, mean ± standard deviation over seeds; less is better. "
+        "Each number has the command that made it."
     )
+    return section("results", "Results", element("p", words), _summary_table(tasks))
 
 
 def experiment_section(name: str, entries: Sequence[Entry], viewer: bool, chart: bool) -> Html:
@@ -81,7 +76,7 @@ def experiment_section(name: str, entries: Sequence[Entry], viewer: bool, chart:
         parts += [
             element("h3", "Curves"),
             element("p", _CHART_WORDS, class_="hint"),
-            chart_box(name, f"curves of {TITLES[name]}"),
+            viewer_box("chart", f"chart-{name}", f"curves of {TITLES[name]}"),
         ]
     parts.append(more(f"All settings ({len(entries)})", _full_table(name, entries)))
     return section(name, TITLES[name], *parts)
@@ -107,7 +102,7 @@ def bench_section(results: Results, chart: bool) -> Html:
     if chart:
         parts += [
             element("p", _GROWTH_WORDS + _CHART_WORDS, class_="hint"),
-            chart_box("growth", "time and memory against the size"),
+            viewer_box("chart", "chart-growth", "time and memory against the size"),
         ]
     for device, case, rows in benchmarks.cases(results.bench):
         title = f"{benchmarks.TITLES.get(case, case)} – {device}"
@@ -118,17 +113,11 @@ def bench_section(results: Results, chart: bool) -> Html:
 
 def origin_section(results: Results) -> Html:
     """Return the machines, versions, commits and dates behind the numbers."""
-    rows = origin.origins(results)
-    if not rows:
+    if not (rows := origin.origins(results)):
         return Html("")
-    words = "The machines and versions behind the numbers."
+    words = element("p", "The machines and versions behind the numbers.")
     caption = "Devices, versions, commits, dates"
-    return section(
-        "origin",
-        "Machines and versions",
-        element("p", words),
-        table(origin.HEAD, rows, caption),
-    )
+    return section("origin", "Machines and versions", words, table(origin.HEAD, rows, caption))
 
 
 def missing_section(missing: Sequence[Missing], notes: Sequence[str]) -> Html:
@@ -137,16 +126,10 @@ def missing_section(missing: Sequence[Missing], notes: Sequence[str]) -> Html:
         return Html("")
     parts: list[Html] = []
     if missing:
-        items = (
-            element(
-                "li",
-                f"{item.what}: ",
-                element("code", item.command),
-                " ",
-                copy_button(item.command, item.what),
-            )
-            for item in missing
-        )
+        items = []
+        for what, command in missing:
+            button = copy_button(command, what)
+            items.append(element("li", f"{what}: ", element("code", command), " ", button))
         parts.append(element("ul", *items))
     if notes:
         parts.append(element("p", "Left out, because it could not be read:"))
@@ -160,22 +143,16 @@ def section(name: str, title: str, *children: object) -> Html:
     return element("section", heading, *children, id=name, aria_labelledby=f"{name}-title")
 
 
-def viewer_box(kind: str, data: str) -> Html:
+def viewer_box(kind: str, data: str, words: str | None = None) -> Html:
     """Return the box of a viewer, which the script fills."""
     without = element("noscript", element("p", "This picture needs JavaScript."))
-    return element("div", without, class_="viewer", data_viewer=kind, data_from=data)
+    box: dict[str, Any] = {"data_words": words, "data_viewer": kind, "data_from": data}
+    return element("div", without, class_="viewer", **box)
 
 
 def wiring_words() -> Html:
     """Return what the wiring viewer shows."""
     return element("p", _VIEWER_WORDS["wiring"], class_="hint")
-
-
-def chart_box(data: str, words: str) -> Html:
-    """Return the box of a chart, which the script fills."""
-    without = element("noscript", element("p", "Curves need JavaScript."))
-    box: dict[str, Any] = {"data_viewer": "chart", "data_from": f"chart-{data}"}
-    return element("div", without, class_="viewer", data_words=words, **box)
 
 
 def _summary_table(tasks: Sequence[Task]) -> Html:
@@ -189,8 +166,7 @@ def _summary_table(tasks: Sequence[Task]) -> Html:
         rows += [_summary_row(task) for task in tasks if task.experiment == name]
         bodies.append(element("tbody", *rows))
     inner = element("table", element("thead", head), *bodies, class_="summary")
-    words = "Errors of all experiments"
-    return element("div", inner, class_="scroll", tabindex=0, role="region", aria_label=words)
+    return scrolled(inner, "Errors of all experiments")
 
 
 def _summary_row(task: Task) -> Html:
@@ -214,13 +190,10 @@ def _numbers(task: Task, numbers: Sequence[Number]) -> Html:
 
 
 def _number(task: Task, item: Number) -> Html:
+    text = element("strong", item.text.replace(" ± ", "\u00a0±\u00a0"))
+    name = element("span", f"{item.name}, {item.seeds}", class_="name")
     return element(
-        "li",
-        element("strong", item.text.replace(" ± ", "\u00a0±\u00a0")),
-        " ",
-        element("span", f"{item.name}, {item.seeds}", class_="name"),
-        " ",
-        copy_button(item.command, f"{task.name}, {item.name}"),
+        "li", text, " ", name, " ", copy_button(item.command, f"{task.name}, {item.name}")
     )
 
 

@@ -145,14 +145,10 @@ def _lengths_again(here: Sequence[Group]) -> set[int]:
 
 def _shared(groups: Sequence[Group]) -> dict[str, Any]:
     """Return the departures from their presets that all of several settings share."""
-    every = [SETTINGS.departures(group.setting) for group in groups]
-    if len(groups) == 1:
+    first, *others = (SETTINGS.departures(group.setting) for group in groups)
+    if not others:
         return {}
-    return {
-        name: value
-        for name, value in every[0].items()
-        if all(other.get(name) == value for other in every)
-    }
+    return {n: v for n, v in first.items() if all(other.get(n) == v for other in others)}
 
 
 def _worth(group: Group) -> tuple[bool, float]:
@@ -228,16 +224,9 @@ def _draw_line(axis: Axes, series: Series, style: dict[str, Any], place: int, le
     if known.any():
         # A logarithm has no place for a bar that reaches zero.
         below = np.minimum(deviation, np.maximum(mean - least, 0))
-        axis.errorbar(
-            np.asarray(series.steps)[known],
-            mean[known],
-            np.stack([below, deviation])[:, known],
-            fmt="none",
-            ecolor=style["color"],
-            elinewidth=1.0,
-            capsize=2.0,
-            zorder=2,
-        )
+        at, ends = np.asarray(series.steps)[known], np.stack([below, deviation])[:, known]
+        bars = {"ecolor": style["color"], "elinewidth": 1.0, "capsize": 2.0, "zorder": 2}
+        axis.errorbar(at, mean[known], ends, fmt="none", **bars)
 
 
 def _title(groups: dict[str, Group], size: int) -> str:

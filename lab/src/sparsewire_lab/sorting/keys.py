@@ -1,7 +1,7 @@
 """Figures of keys: keys against their numbers, and a set as quicksort moves it by them."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import rc_context
@@ -39,32 +39,14 @@ class Layout(NamedTuple):
     """Digits beside each other in a column."""
     levels: int
     digit: float
-
-    @property
-    def side(self) -> float:
-        """Return the width of a side."""
-        return self.numbers * self.wide * self.digit
-
-    @property
-    def rows(self) -> float:
-        """Return the height of all levels."""
-        return self.levels * (self.high + _GAP) * self.digit
-
-    @property
-    def letters(self) -> float:
-        """Return the size of the numbers below their columns, in points."""
-        column = 72 * self.wide * self.digit
-        return min(column / (0.83 * self.wide * self.high), _LARGEST)
-
-    @property
-    def written(self) -> bool:
-        """Return whether numbers of this size can be read."""
-        return self.letters >= _SMALLEST
-
-    @property
-    def block(self) -> float:
-        """Return the height of all that belongs to one step of training."""
-        return _TITLE + self.rows + (_NUMBERS if self.written else 0.0)
+    side: float
+    """The width of a side."""
+    rows: float
+    """The height of all levels."""
+    letters: float
+    """The size of the numbers below their columns, in points; 0 if they would be too small."""
+    block: float
+    """The height of all that belongs to one step of training."""
 
 
 @rc_context(STYLE)
@@ -140,7 +122,7 @@ def steps_figure(keys: Keys) -> Figure:
             corner = start / _WIDTH, (top - layout.rows) / height
             axis = figure.add_axes((*corner, layout.side / _WIDTH, layout.rows / height))
             _draw_rows(axis, pictures, layout)
-        if layout.written:
+        if layout.letters:
             _write_numbers(figure.axes[-2:], keys, frame, layout.letters)
         _name_levels(figure.axes[-2], layout)
     figure.text(0.5, 0.4 * _FOOT / height, _caption(layout), ha="center", va="center")
@@ -150,7 +132,12 @@ def steps_figure(keys: Keys) -> Figure:
 def _layout(n: int, places: int, levels: int) -> Layout:
     stacked = n * places > _MOST_ABREAST
     high, wide = (places, 1) if stacked else (1, places)
-    return Layout(n, high, wide, levels, min(_SLOT / (n * wide), _LARGEST_DIGIT))
+    digit = min(_SLOT / (n * wide), _LARGEST_DIGIT)
+    rows = levels * (high + _GAP) * digit
+    letters = min(72 * digit / (0.83 * high), _LARGEST)
+    letters = letters if letters >= _SMALLEST else 0.0
+    block = _TITLE + rows + (_NUMBERS if letters else 0.0)
+    return Layout(n, high, wide, levels, digit, n * wide * digit, rows, letters, block)
 
 
 def _draw_rows(axis: Axes, pictures: np.ndarray, layout: Layout) -> None:
@@ -196,17 +183,11 @@ def _write_numbers(axes: list[Axes], keys: Keys, frame: int, size: float) -> Non
     sorted_by_keys = keys.values[:n][keys.keys[frame, :n].argsort(kind="stable")]
     for axis, order in zip(axes, (sorted_by_keys, right), strict=True):
         for number, (value, truth) in enumerate(zip(order, right, strict=True)):
-            axis.annotate(
-                f"{value:0{places}d}",
-                ((number + 0.5) / n, 0),
-                xycoords="axes fraction",
-                ha="center",
-                va="top",
-                fontsize=size,
-                color="black" if value == truth else _WRONG,
-                fontweight="normal" if value == truth else "bold",
-                annotation_clip=False,
-            )
+            style: dict[str, Any] = {"xycoords": "axes fraction", "ha": "center", "va": "top"}
+            if value != truth:
+                style |= {"color": _WRONG, "fontweight": "bold"}
+            words, at = f"{value:0{places}d}", ((number + 0.5) / n, 0)
+            axis.annotate(words, at, **style, fontsize=size, annotation_clip=False)
 
 
 def _title(keys: Keys, frame: int) -> str:
@@ -222,7 +203,7 @@ def _caption(layout: Layout) -> str:
     words = "orange: where buckets are cut"
     if layout.high > 1:
         words += "; the digits of a number stand below each other"
-    if layout.written:
+    if layout.letters:
         words += (
             "\nbelow: left in the order of the keys, wrong places bold; right in the right order"
         )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sparsewire_lab.figures.series import Group, Record
+from sparsewire_lab.figures.series import Group, Record, grouped
 from sparsewire_lab.figures.settings import Settings, plain_value, position
 from sparsewire_lab.sorting.experiment import Sorting
 
@@ -58,7 +58,7 @@ SETTINGS = Settings(
 
 def settings(records: Iterable[Record]) -> list[Group]:
     """Return the settings among the records of the sorting experiment, in the order of tables."""
-    return sorted(SETTINGS.groups(records), key=lambda group: _order(group.setting))
+    return sorted(grouped(records, "sorting"), key=lambda group: _order(group.setting))
 
 
 def method_name(setting: dict[str, Any]) -> str:
