@@ -42,7 +42,7 @@ PAYLOADS = {"16": (16,), "3×784": (3, 784)}
 # Cases whose variant is a shape, part of their inputs.
 SHAPED = ("glimpse", "sort_by")
 # Cases without a backward pass, and without a floor.
-FORWARD_ONLY = ("canvases", "import")
+FORWARD_ONLY = ("canvases",)
 
 _CPU_ONLY = ("compiled", OTT)
 _SLOW_TO_START = ("compiled", KEOPS, OTT)  # they compile: not in a quick run
@@ -152,7 +152,6 @@ def _suites() -> Iterator[Suite]:
     sizes = (60, 100, 400)
     usual = {"cpu": sizes, "cuda": sizes, "quick": (100,), "chosen": None, "batch": 128}
     yield Suite("canvases", "canvases", **ours, **usual)
-    yield Suite("import", "import", (OURS,), (), (0,), (0,), (0,), None)
 
 
 SUITES = tuple(_suites())

@@ -10,17 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sparsewire_lab.bench.cases import (
-    CONTEXT,
-    CONTEXT_TUPLES,
-    FEW,
-    GLIMPSES,
-    IMAGE,
-    SORTS,
-    Case,
-    payload_of,
-    samples_of,
-)
+from sparsewire_lab.bench import cases
+from sparsewire_lab.bench.cases import Case
 
 FLOAT, INDEX, FLAG = 4, 8, 1  # bytes of a float32, an int64, a bool
 
@@ -57,26 +48,21 @@ class Work(NamedTuple):
         return Work(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-class Floor(NamedTuple):
-    """The least time, and the ceiling it comes from."""
-
-    ms: float
-    limit: str
-
-
 def sizes_of(case: Case) -> Sizes | None:
     """Return the sizes of a case that has pairs, None for any other."""
-    each = 4 + sum(samples_of(case))
+    each = 4 + sum(cases.samples_of(case))
     if case.case == "glimpse":
-        outs, ins = math.prod(GLIMPSES[case.variant]), math.prod(IMAGE)
+        outs, ins = math.prod(cases.GLIMPSES[case.variant]), math.prod(cases.IMAGE)
         return Sizes(case.batch * outs, 1, each, 2, 1, case.batch, ins, outs)
-    if case.case in ("spread", FEW):
+    if case.case in ("spread", cases.FEW):
         return Sizes(1, case.n, case.n * each, 2)
     layer = {"lanes": case.batch, "in_size": case.n, "out_size": case.n, "trained": True}
     if case.case == "step":
         return Sizes(1, case.n, case.n * each, 2, **layer)
     if case.case == "contexts":
-        return Sizes(CONTEXT_TUPLES // CONTEXT, CONTEXT, CONTEXT * each, 2, **layer)
+        return Sizes(
+            cases.CONTEXT_TUPLES // cases.CONTEXT, cases.CONTEXT, cases.CONTEXT * each, 2, **layer
+        )
     return None
 
 
@@ -87,15 +73,15 @@ def works_of(case: Case, pairs: int | None = None) -> tuple[Work, Work] | None:
         case: The case.
         pairs: How many of the pairs are counted, all if not given.
     """
-    if case.case in SORTS:
+    if case.case in cases.SORTS:
         return _sorting(case)
     if (sizes := sizes_of(case)) is None:
         return None
     return forward(sizes, pairs), forward_backward(sizes, pairs)
 
 
-def floor(work: Work, rates: Mapping[str, float]) -> Floor | None:
-    """Return the floor of some work on a machine, None where a ceiling is not known.
+def floor(work: Work, rates: Mapping[str, float]) -> tuple[float, str] | None:
+    """Return the least time in ms and the ceiling it comes from, None where one is not known.
 
     Args:
         work: What must be done.
@@ -110,7 +96,7 @@ def floor(work: Work, rates: Mapping[str, float]) -> Floor | None:
         "bytes": work.bytes / rates["copy"],
     }
     limit = max(times, key=lambda name: times[name])
-    return Floor(times[limit] * 1e3, limit)
+    return times[limit] * 1e3, limit
 
 
 def forward(sizes: Sizes, pairs: int | None = None) -> Work:
@@ -170,7 +156,7 @@ def _sorting(case: Case) -> tuple[Work, Work]:
         rest = case.batch * (FLOAT + case.n * INDEX)  # the losses, and the order
         there, back = keys + rest, 2 * keys + rest
     elif case.case == "sort_by":
-        payload = keys * math.prod(payload_of(case))
+        payload = keys * math.prod(cases.payload_of(case))
         # Back: keys and payload again, and a gradient for each.
         there, back = keys + 2 * payload, 2 * keys + 3 * payload
     return Work(0, 0, there), Work(0, 0, there + back)

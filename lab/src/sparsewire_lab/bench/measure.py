@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,40 +30,22 @@ class Measured(NamedTuple):
     extra_mib: float | None = None
 
 
-class Meter:
-    """Measures calls on one device, after a first call that loads and compiles what is needed.
+@dataclass(frozen=True)
+class CpuMeter:
+    """Measures with the clock and the peak of the resident memory, which Linux can reset.
 
-    Args:
-        device: Where the calls run.
-        budget: Seconds to spend on the repeats of a call.
+    What a first call loads and compiles must be done before.
     """
 
-    def __init__(self, device: torch.device, budget: float) -> None:
-        self.device, self.budget = device, budget
-
-    def time(self, call: Callable[[], Any]) -> Measured:
-        """Time a call, several times."""
-        raise NotImplementedError
-
-    def measure(self, call: Callable[[], Any]) -> Measured:
-        """Time a call, and measure the memory it needs beyond what is held before it."""
-        raise NotImplementedError
-
-
-def meter_for(device: torch.device, budget: float) -> Meter:
-    """Return the meter of a device."""
-    return CudaMeter(device, budget) if device.type == "cuda" else CpuMeter(device, budget)
-
-
-class CpuMeter(Meter):
-    """The clock of the process, and the peak of its resident memory, which Linux can reset."""
+    device: torch.device
+    budget: float  # seconds for the repeats of a call
 
     def time(self, call: Callable[[], Any]) -> Measured:
         """Time a call, several times."""
         return self._repeat(call, [_clocked(call)])
 
     def measure(self, call: Callable[[], Any]) -> Measured:
-        """Time calls; the memory is that of the first."""
+        """Time calls, and measure the memory that the first needs beyond what is held before."""
         before = settle_memory()
         first = _clocked(call)
         after = memory_peak()
@@ -77,8 +60,12 @@ class CpuMeter(Meter):
         return _summed_up(times)
 
 
-class CudaMeter(Meter):
-    """Events on the stream; the peak of torch's allocator."""
+@dataclass(frozen=True)
+class CudaMeter:
+    """Measures with events on the stream and the peak of torch's allocator."""
+
+    device: torch.device
+    budget: float
 
     def time(self, call: Callable[[], Any]) -> Measured:
         """Time a call, several times; short calls are timed in groups, as an event has a cost."""
@@ -114,6 +101,14 @@ class CudaMeter(Meter):
         end.record()
         end.synchronize()
         return start.elapsed_time(end) * 1e-3 / together
+
+
+Meter = CpuMeter | CudaMeter
+
+
+def meter_for(device: torch.device, budget: float) -> Meter:
+    """Return the meter of a device."""
+    return CudaMeter(device, budget) if device.type == "cuda" else CpuMeter(device, budget)
 
 
 def captured(call: Callable[[], Any]) -> Callable[[], Any]:

@@ -68,7 +68,6 @@ CASES = {
     "squared error of ranks",
     "canvases": "making 128 canvases of n × n pixels, the data of a step of `sparsewire "
     "attention`; nothing is differentiated",
-    "import": "`import sparsewire` after torch, in a new process",
 }
 
 # The figure, relative to the page.

@@ -18,21 +18,8 @@ from torch import Tensor
 
 import sparsewire as sw
 from sparsewire import ops
-from sparsewire_lab.bench.cases import (
-    ALL_PAIRS,
-    FEW,
-    HARD,
-    KEOPS,
-    LIST_MLE,
-    NEIGHBOURS,
-    NETWORKS,
-    OURS,
-    OWN_ENGINES,
-    PACKAGES,
-    TORCHSORT,
-    VALUES,
-    Case,
-)
+from sparsewire_lab.bench import cases
+from sparsewire_lab.bench.cases import Case
 from sparsewire_lab.sorting import peers as sorters
 
 Engine = Callable[..., Tensor]
@@ -46,7 +33,7 @@ _LEAST = 1e-20  # of a probability, where its logarithm is taken
 
 def absent() -> list[str]:
     """Return the engines whose package is not installed."""
-    specs = {name: importlib.util.find_spec(module) for name, (module, _) in PACKAGES.items()}
+    specs = {name: importlib.util.find_spec(module) for name, (module, _) in cases.PACKAGES.items()}
     return [name for name, spec in specs.items() if spec is None]
 
 
@@ -56,9 +43,9 @@ def engine_of(case: Case) -> Engine:
     Raises:
         ValueError: The case has no engine of this name.
     """
-    if case.case in ("spread", FEW):
-        if case.engine in OWN_ENGINES:
-            exact = case.variant == ALL_PAIRS
+    if case.case in ("spread", cases.FEW):
+        if case.engine in cases.OWN_ENGINES:
+            exact = case.variant == cases.ALL_PAIRS
             return functools.partial(ops.spread, tolerance=0.0) if exact else ops.spread
         if case.engine in SPREAD:
             return SPREAD[case.engine]
@@ -160,14 +147,14 @@ def _network(network: str, n: int, device: str) -> Any:
     return importlib.import_module("diffsort").DiffSortNet(network, n, device=device)
 
 
-SPREAD: dict[str, Engine] = {"plain": plain, KEOPS: keops}
+SPREAD: dict[str, Engine] = {"plain": plain, cases.KEOPS: keops}
 MATRIX_OF: dict[str, Matrix] = {
     "softsort": sorters.soft_sort_matrix,
     "neuralsort": sorters.neural_sort,
     "sinkhorn": sorters.sinkhorn_sort,
     "odd-even": functools.partial(sorters.network_sort, network="odd_even"),
     "bitonic": functools.partial(sorters.network_sort, network="bitonic"),
-    **{name: functools.partial(_diffsort, network) for name, network in NETWORKS.items()},
+    **{name: functools.partial(_diffsort, network) for name, network in cases.NETWORKS.items()},
 }
 _BY_MATRIX: dict[str, Callable[[Matrix, Tensor, Tensor], Tensor]] = {
     "soft_sort": lambda matrix, keys, _: (matrix(keys) @ keys.unsqueeze(-1)).squeeze(-1),
@@ -176,21 +163,21 @@ _BY_MATRIX: dict[str, Callable[[Matrix, Tensor, Tensor], Tensor]] = {
     "order_loss": _loss_by_matrix,
 }
 _SORTS: dict[str, dict[str, Engine]] = {
-    OURS: {
+    cases.OURS: {
         "soft_sort": lambda keys, _: sw.soft_sort(keys),
         "soft_rank": lambda keys, _: sw.soft_rank(keys),
         "sort_by": lambda keys, given: sw.sort_by(keys, given),
         "order_loss": functools.partial(_our_loss, None),
     },
-    NEIGHBOURS: {"order_loss": functools.partial(_our_loss, 1)},
-    HARD: {
+    cases.NEIGHBOURS: {"order_loss": functools.partial(_our_loss, 1)},
+    cases.HARD: {
         "soft_sort": lambda keys, _: keys.sort(dim=-1).values,
         "soft_rank": _hard_ranks,
         "sort_by": _hard_payload,
     },
-    VALUES: {"soft_sort": lambda keys, _: bitonic_values(keys)},
-    LIST_MLE: {"order_loss": _list_mle},
-    TORCHSORT: {
+    cases.VALUES: {"soft_sort": lambda keys, _: bitonic_values(keys)},
+    cases.LIST_MLE: {"order_loss": _list_mle},
+    cases.TORCHSORT: {
         "soft_sort": functools.partial(_torchsort, "soft_sort"),
         "soft_rank": functools.partial(_torchsort, "soft_rank"),
         "order_loss": _torchsort_loss,

@@ -4,8 +4,6 @@ import contextlib
 import functools
 import gc
 import math
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +18,7 @@ from sparsewire.engines import Name
 from sparsewire_lab.bench import ceilings, exactness, ott
 from sparsewire_lab.bench.cases import FEW, OTT, OURS, OWN_ENGINES, SORTS, Case
 from sparsewire_lab.bench.floors import sizes_of
-from sparsewire_lab.bench.measure import CudaMeter, Measured, Meter, captured, meter_for
+from sparsewire_lab.bench.measure import CudaMeter, Meter, captured, meter_for
 from sparsewire_lab.bench.peers import engine_of
 from sparsewire_lab.bench.problems import (
     LayerProblem,
@@ -36,11 +34,6 @@ _LEARNING_RATE = 1e-3
 _WARM_UP_CALLS = 10  # sw.capture runs a few steps eagerly first
 # Instances are sorted independently: so many are checked, at least, and more where n is small.
 _CHECKED, _CHECKED_PAIRS = 4, 2**18
-_IMPORTS = 5
-_IMPORT = (
-    "import time, torch; start = time.perf_counter(); import sparsewire; "
-    "print(time.perf_counter() - start)"
-)
 
 
 @dataclass(frozen=True)
@@ -201,16 +194,8 @@ def _perform_canvases(case: Case, setting: Setting, meter: Meter, row: Row) -> N
     if case.mode == "captured":
         _gpu_only(meter)
         make = captured(make)
-    _enter_forward(row, meter.time(make))
-
-
-def _perform_import(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
-    seconds = []
-    for _ in range(_IMPORTS):
-        command = [sys.executable, "-c", _IMPORT]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        seconds.append(float(done.stdout))
-    _enter_forward(row, Measured(sorted(seconds)[_IMPORTS // 2] * 1e3, _IMPORTS, None))
+    measured = meter.time(make)
+    row.update(ms_forward=measured.ms, repeats=measured.repeats, noise=measured.noise)
 
 
 def _gpu_only(meter: Meter) -> CudaMeter:
@@ -236,10 +221,6 @@ def _time(
     extra = measured.extra_mib if capture_mib is None else capture_mib
     row.update(ms_forward_backward=measured.ms, repeats=measured.repeats)
     row.update(noise=measured.noise, extra_mib=extra)
-
-
-def _enter_forward(row: Row, measured: Measured) -> None:
-    row.update(ms_forward=measured.ms, repeats=measured.repeats, noise=measured.noise)
 
 
 def _forward(problem: LayerProblem) -> Tensor:
@@ -334,5 +315,4 @@ _PERFORMERS: dict[str, Callable[[Case, Setting, Meter, Row], None]] = {
     **dict.fromkeys(("spread", FEW, *SORTS), _perform_function),
     **dict.fromkeys(("step", "contexts", "glimpse"), _perform_layer),
     "canvases": _perform_canvases,
-    "import": _perform_import,
 }

@@ -10,17 +10,8 @@ from torch import Tensor, nn
 
 import sparsewire as sw
 from sparsewire import ops
-from sparsewire_lab.bench.cases import (
-    ALL_PAIRS,
-    CONTEXT,
-    CONTEXT_TUPLES,
-    FLOOR_VARIANCES,
-    GLIMPSES,
-    IMAGE,
-    Case,
-    payload_of,
-    samples_of,
-)
+from sparsewire_lab.bench import cases
+from sparsewire_lab.bench.cases import Case
 
 Named = dict[str, Tensor]
 
@@ -75,7 +66,7 @@ def spread_problem(case: Case, device: torch.device) -> Problem:
     means = ops.bound_means(torch.randn(n, 2, generator=generator), shape)
     variances = ops.bound_variances(torch.randn(n, generator=generator), shape)
     values = torch.randn(n, generator=generator)
-    indices = ops.sample(means, shape, (span, span), *samples_of(case), generator)
+    indices = ops.sample(means, shape, (span, span), *cases.samples_of(case), generator)
     excluded = ops.mark_repeats(indices, shape)
     weight = torch.randn(len(indices), generator=generator)
     leaves = {"means": means, "variances": variances, "values": values}
@@ -91,7 +82,7 @@ def sorting_problem(case: Case, device: torch.device) -> Problem:
     keys = torch.randn(shape, generator=generator)
     given, results = keys.new_zeros(case.batch, 0), shape
     if case.case == "sort_by":
-        results = *shape, *payload_of(case)
+        results = *shape, *cases.payload_of(case)
         given = torch.randn(results, generator=generator)
     elif case.case == "order_loss":
         results = shape[:1]
@@ -136,23 +127,23 @@ class LayerProblem:
 def layer_problem(case: Case, device: torch.device) -> LayerProblem:
     """Build the layer and the input of a `step`, of `contexts` or of a `glimpse`."""
     torch.manual_seed(case.n)
-    local, everywhere = samples_of(case)
+    local, everywhere = cases.samples_of(case)
     options: dict[str, Any] = {"local_samples": local, "global_samples": everywhere}
     if case.case == "glimpse":
-        shape = GLIMPSES[case.variant]
-        template = sw.fan_in(shape, IMAGE)
+        shape = cases.GLIMPSES[case.variant]
+        template = sw.fan_in(shape, cases.IMAGE)
         template[:, len(shape)] = 0  # the channel
         source = FixedTuples(case.batch, len(template))
-        layer = sw.HyperLayer(source, IMAGE, shape, template=template, **options)
-        x = torch.rand(case.batch, *IMAGE).to(device).requires_grad_()
+        layer = sw.HyperLayer(source, cases.IMAGE, shape, template=template, **options)
+        x = torch.rand(case.batch, *cases.IMAGE).to(device).requires_grad_()
         return LayerProblem(layer.to(device), x)
     options |= {"seed": case.n, "tuples": case.n}
     if case.case == "contexts":
-        options |= {"tuples": CONTEXT_TUPLES, "context": CONTEXT}
-    if case.variant == ALL_PAIRS:
+        options |= {"tuples": cases.CONTEXT_TUPLES, "context": cases.CONTEXT}
+    if case.variant == cases.ALL_PAIRS:
         options["tolerance"] = 0.0
     layer = sw.SparseLayer((case.n,), (case.n,), **options)
-    if case.variant == FLOOR_VARIANCES:
+    if case.variant == cases.FLOOR_VARIANCES:
         with torch.no_grad():
             layer.source.raw_variances.fill_(_VANISHING)
     return LayerProblem(layer.to(device), torch.randn(case.batch, case.n).to(device))

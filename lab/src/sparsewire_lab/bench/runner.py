@@ -3,35 +3,20 @@
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from sparsewire_lab.bench import floors, growth
-from sparsewire_lab.bench.cases import SHAPED, Case
+from sparsewire_lab.bench import floors
+from sparsewire_lab.bench.cases import Case
 from sparsewire_lab.bench.limits import Limits, reason_to_skip
 from sparsewire_lab.bench.record import Row, complete
 from sparsewire_lab.bench.worker import WorkerLostError
-
-
-@runtime_checkable
-class Performer(Protocol):
-    """Performs cases: a `Worker`, or a substitute in tests."""
-
-    about: dict[str, Any]
-
-    def perform(self, case: Case, seconds: float) -> tuple[Row, bool]:
-        """Return the results, and whether the performer can go on."""
-        ...
-
-    def stop(self) -> None:
-        """Stop it."""
-        ...
 
 
 class Run:
     """Performs cases one after the other, and survives whatever fails in one of them.
 
     Args:
-        start: Starts a performer.
+        start: Starts a `Worker`, or a substitute in tests.
         columns: Columns that all rows share: the date, the commit.
         seconds: The most one forward and backward pass may be expected to take.
         patience: Seconds after which a case is stopped.
@@ -39,14 +24,14 @@ class Run:
 
     def __init__(
         self,
-        start: Callable[[], Performer],
+        start: Callable[[], Any],
         columns: Row,
         seconds: float,
         patience: float,
     ) -> None:
         self._start, self._patience = start, patience
-        self._performer: Performer | None = start()
-        about = self._performer.about
+        self._worker: Any = start()
+        about = self._worker.about
         self.columns = {**columns, **about["columns"]}
         self._limits = Limits(about["memory"], seconds, about["absent"])
         self.rows: list[Row] = []
@@ -55,8 +40,8 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._performer is not None:
-            self._performer.stop()
+        if self._worker is not None:
+            self._worker.stop()
 
     def perform(self, cases: Sequence[Case]) -> Iterator[Row]:
         """Yield a complete row for each case."""
@@ -73,14 +58,14 @@ class Run:
         if reason := reason_to_skip(case, self.rows, self._limits):
             return {"status": "skipped", "note": reason}
         try:
-            if self._performer is None:
-                self._performer = self._start()
-            results, sound = self._performer.perform(case, self._patience)
+            if self._worker is None:
+                self._worker = self._start()
+            results, sound = self._worker.perform(case, self._patience)
         except WorkerLostError as error:
             results, sound = {"status": "failed", "note": str(error)}, False
-        if not sound and self._performer is not None:
-            self._performer.stop()
-            self._performer = None
+        if not sound and self._worker is not None:
+            self._worker.stop()
+            self._worker = None
         return results
 
     def _add_floors(self, case: Case, row: Row) -> None:
@@ -91,11 +76,11 @@ class Run:
         if (least := floors.floor(works[1], rates)) is not None:
             row["floor_ms"], row["floor_limit"] = least
         if (least := floors.floor(works[0], rates)) is not None:
-            row["floor_forward_ms"] = least.ms
+            row["floor_forward_ms"] = least[0]
         near = row["near_pairs"]
         if near is not None and (near_works := floors.works_of(case, near)) is not None:
             least = floors.floor(near_works[1], rates)
-            row["near_floor_ms"] = None if least is None else least.ms
+            row["near_floor_ms"] = None if least is None else least[0]
 
 
 def summary(row: Row) -> str:
@@ -111,6 +96,10 @@ def summary(row: Row) -> str:
         parts.append(f"{row['extra_mib']:,.1f} MiB")
     if row["error"] is not None:
         parts.append(f"error {row['error']:.0e}")
+    if row["ratio_to_reference"] not in (None, 1.0):
+        parts.append(f"{row['ratio_to_reference']:.2f} × reference")
+    if row["floor_ms"] and row["ms_forward_backward"]:
+        parts.append(f"{row['ms_forward_backward'] / row['floor_ms']:,.1f} × floor")
     if row["note"]:
         parts.append(row["note"])
     return ", ".join(parts)
@@ -127,33 +116,6 @@ def quantity(number: float) -> str:
 def say(text: str, end: str = "\n") -> None:
     """Report progress on standard error."""
     print(text, file=sys.stderr, end=end, flush=True)
-
-
-def short_table(rows: Sequence[Row]) -> str:
-    """Return the measured rows as a table for a terminal."""
-    lines = [("case", "n", "engine", "forward", "fwd+bwd ms", "MiB", "/ reference", "/ floor")]
-    for row in rows:
-        time = row["ms_forward_backward"]
-        if row["n"] is None or (time is None and row["ms_forward"] is None):
-            continue
-        name = f"{row['case']} {row['variant']}" if row["case"] in SHAPED else row["case"]
-        floor = time / row["floor_ms"] if time and row["floor_ms"] else None
-        numbers = (
-            _written(row["ms_forward"], ".3g"),
-            _written(time, ".4g"),
-            _written(row["extra_mib"], ",.1f"),
-            _written(row["ratio_to_reference"], ".2f"),
-            _written(floor, ",.1f"),
-        )
-        lines.append((name, f"{row['n']:,}", growth.label(row), *numbers))
-    columns = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    sides = ("<", ">", "<", *">" * 5)
-    cells = [zip(line, sides, columns, strict=True) for line in lines]
-    return "\n".join("  ".join(f"{c:{side}{w}}" for c, side, w in line).rstrip() for line in cells)
-
-
-def _written(number: float | None, form: str) -> str:
-    return "" if number is None else f"{number:{form}}"
 
 
 def _columns(case: Case) -> Row:

@@ -4,18 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from sparsewire_lab.bench.cases import (
-    ALL_PAIRS,
-    FLOOR_VARIANCES,
-    NETWORKS,
-    OTT,
-    OURS,
-    TORCHSORT,
-)
+from sparsewire_lab.bench import cases
 from sparsewire_lab.bench.record import Row
 
 # Peers to be faster than: they compute a matrix, or iterate.
-SLOWER = ("softsort", "neuralsort", "odd-even", "bitonic", *NETWORKS, OTT)
+SLOWER = ("softsort", "neuralsort", "odd-even", "bitonic", *cases.NETWORKS, cases.OTT)
+_FASTER = (cases.TORCHSORT,)
 _NEVER = "cannot run"
 
 
@@ -47,7 +41,10 @@ ONE_THREAD = (
         for case in _PLACES
         for n in (64, 256, 1024, 4096)
     ),
-    *(Target(f"`{case}`, n = 1,024", case, 1024, 3.0, peers=(TORCHSORT,)) for case in _PLACES),
+    *(
+        Target(f"`{case}`, n = 1,024", case, 1024, 3.0, peers=(cases.TORCHSORT,))
+        for case in _PLACES
+    ),
     Target("`sort_by`, n = 1,024", "sort_by", 1024, 1000.0),
 )
 
@@ -57,9 +54,9 @@ def _steps() -> Iterator[Target]:
     for n, variant, most, mib, before in (
         (64, "", 0.15, None, "16.9 ms"),
         (1024, "", 0.5, 2.0**6, "3,902 ms, 82.5 GiB"),
-        (2**14, ALL_PAIRS, 40.0, 2.0**10, _NEVER),
-        (2**16, FLOOR_VARIANCES, 20.0, 2.0**12, _NEVER),
-        (2**20, FLOOR_VARIANCES, 500.0, 2.0**15, _NEVER),
+        (2**14, cases.ALL_PAIRS, 40.0, 2.0**10, _NEVER),
+        (2**16, cases.FLOOR_VARIANCES, 20.0, 2.0**12, _NEVER),
+        (2**20, cases.FLOOR_VARIANCES, 500.0, 2.0**15, _NEVER),
     ):
         work = ", ".join(filter(None, (f"training step, n = {n:,}", variant)))
         yield Target(work, "step", n, most, variant, mib, before=before)
@@ -94,7 +91,7 @@ def find(target: Target, rows: Sequence[Row]) -> Result | None:
         and target.variant in (None, row["variant"])
         and row["ms_forward_backward"]
     ]
-    ours = [row for row in same if row["engine"] == OURS]
+    ours = [row for row in same if row["engine"] == cases.OURS]
     if not ours:
         return None
     best = max(ours, key=lambda row: row["mode"] == "captured")

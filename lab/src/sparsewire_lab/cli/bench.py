@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from sparsewire_lab.errors import INTERRUPTED, UsageError, complain
 
-Part = Literal["ceilings", "spread", "step", "glimpse", "sorting", "canvases", "import"]
+Part = Literal["ceilings", "spread", "step", "glimpse", "sorting", "canvases"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +121,8 @@ def _measure(arguments: Arguments, path: Path) -> int:
     from sparsewire_lab.bench.cases import GROUPS, OWN_ENGINES, plan
     from sparsewire_lab.bench.perform import Setting
     from sparsewire_lab.bench.record import append
-    from sparsewire_lab.bench.runner import Run, say, short_table
-    from sparsewire_lab.bench.worker import WorkerLostError
+    from sparsewire_lab.bench.runner import Run, say
+    from sparsewire_lab.bench.worker import Worker, WorkerLostError
 
     quick, on_gpu = arguments.quick, torch.cuda.is_available()
     if arguments.device == "cuda" and not on_gpu:
@@ -148,7 +148,7 @@ def _measure(arguments: Arguments, path: Path) -> int:
     # Long enough to compile in: only what hangs is stopped.
     patience = 60.0 if quick else max(180.0, 10 * seconds)
     try:
-        with Run(start_worker(setting), columns, seconds, patience) as running:
+        with Run(lambda: Worker(setting), columns, seconds, patience) as running:
             say(f"{running.columns['device']}: {len(cases)} cases")
             for row in running.perform(cases):
                 append(path, [row])
@@ -162,14 +162,6 @@ def _measure(arguments: Arguments, path: Path) -> int:
         return complain("sparsewire bench", f"{device} could not be used: {error}")
     file = sys.stderr if arguments.json else sys.stdout
     if rows:
-        print("\n" + short_table(rows), file=file)
         publish(path, arguments.page, file)
     bad = [r for r in rows if r["status"] in ("failed", "wrong") and r["engine"] in OWN_ENGINES]
     return INTERRUPTED if interrupted else int(bool(bad))
-
-
-def start_worker(setting: Any) -> Callable[[], Any]:
-    """Return a function that starts a worker with this setting."""
-    from sparsewire_lab.bench.worker import Worker
-
-    return lambda: Worker(setting)

@@ -1,14 +1,16 @@
 """`sparsewire reproduce`: make every run behind a page of results, or the README's table."""
 
-import contextlib
 import importlib
-import multiprocessing
 import os
 import shlex
+import subprocess
+import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -130,37 +132,22 @@ def by_seed(words: Sequence[str]) -> list[list[str]]:
 
 
 def _at_once(count: int, commands: Sequence[Sequence[str]]) -> int:
-    """Make runs in several processes; each takes the next that none has begun."""
+    """Make runs in so many processes at once; a signal that ends one ends all."""
     from sparsewire_lab.train.runs import AT_ONCE_VARIABLE
 
     os.environ[AT_ONCE_VARIABLE] = str(count)
-    spawn = multiprocessing.get_context("spawn")
-    begun, worst = spawn.Value("i", 0), spawn.Value("i", 0)
-    workers = [
-        spawn.Process(target=_work, args=(list(commands), begun, worst)) for _ in range(count)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        while worker.is_alive():
-            # An interrupt reaches the workers too, which save their runs before they end.
-            with contextlib.suppress(KeyboardInterrupt):
-                worker.join()
-    return max(worst.value, *(worker.exitcode or 0 for worker in workers))
+    stopped = threading.Event()
 
-
-def _work(commands: Sequence[Sequence[str]], begun: Any, worst: Any) -> None:
-    from sparsewire_lab.cli.main import main
-
-    status = 0
-    while status < _SIGNALLED:
-        with begun.get_lock():
-            number: int = begun.value
-            begun.value += 1
-        if number >= len(commands):
-            return
+    def make(words: Sequence[str]) -> int:
+        if stopped.is_set():
+            return 0
         # Progress bars of several runs would overwrite each other.
-        status = main([*commands[number], "--quiet"])
-        print(f"exit status {status}: {shlex.join(commands[number])}", flush=True)
-        with worst.get_lock():
-            worst.value = max(worst.value, status)
+        command = [sys.executable, "-m", "sparsewire_lab", *words, "--quiet"]
+        status = subprocess.call(command)
+        if not 0 <= status < _SIGNALLED:
+            stopped.set()
+        print(f"exit status {status}: {shlex.join(words)}", flush=True)
+        return _SIGNALLED - status if status < 0 else status
+
+    with ThreadPoolExecutor(count) as pool:
+        return max(pool.map(make, commands), default=0)
