@@ -16,8 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 
 from sparsewire.sorting.halves import (
+    CERTAIN_DISTANCE,
     DISTRIBUTIONS,
-    FAR,
     enumerated_half,
     exact_half,
     half,
@@ -345,7 +345,10 @@ def test_odds_are_always_finite(distribution, dtype):
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_what_is_far_is_certain(distribution, dtype):
-    odds = log_odds(torch.tensor([-math.inf, -FAR, FAR, math.inf], dtype=dtype), distribution)
+    odds = log_odds(
+        torch.tensor([-math.inf, -CERTAIN_DISTANCE, CERTAIN_DISTANCE, math.inf], dtype=dtype),
+        distribution,
+    )
     assert torch.equal(half(odds, 2), torch.eye(4, dtype=dtype))
     assert (odds[:2].exp() == 0).all()
 

@@ -323,24 +323,22 @@ import sparsewire as sw
 
 torch.manual_seed(0)
 x = torch.randn(2, 6, dtype=torch.float64, requires_grad=True)
-for backend in ("eager", "aot_eager"):
-    for function in (
-        sw.soft_sort,
-        sw.soft_rank,
-        sw.soft_permutation,
-        lambda x: sw.sort_by(x, x.detach().cos().unsqueeze(-1)),
-        lambda x: sw.soft_topk(x, 2, hard=True).values,
-        lambda x: sw.soft_quantile(x, [0.2, 0.7], dim=0),
-        lambda x: sw.order_loss(x, x.detach().cos().round()),
-    ):
-        torch._dynamo.reset()
-        results = []
-        for each in (torch.compile(function, backend=backend, fullgraph=True), function):
-            y = each(x)
-            weights = torch.arange(y.numel()).view(y.shape).double().cos()
-            results.append((y, torch.autograd.grad(y, x, weights)[0]))
-        for got, want in zip(*results, strict=True):
-            torch.testing.assert_close(got, want)
+for function in (
+    sw.soft_sort,
+    sw.soft_rank,
+    sw.soft_permutation,
+    lambda x: sw.sort_by(x, x.detach().cos().unsqueeze(-1)),
+    lambda x: sw.soft_topk(x, 2, hard=True).values,
+    lambda x: sw.soft_quantile(x, [0.2, 0.7], dim=0),
+    lambda x: sw.order_loss(x, x.detach().cos().round()),
+):
+    results = []
+    for each in (torch.compile(function, backend="aot_eager", fullgraph=True), function):
+        y = each(x)
+        weights = torch.arange(y.numel()).view(y.shape).double().cos()
+        results.append((y, torch.autograd.grad(y, x, weights)[0]))
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want)
 """
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sparsewire.engines import concrete
+
 # From how many elements on, and up to how many threads among which torch could share the rows.
 _LONG, _FEW_THREADS = 128, 2
 _SMALL = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32}
@@ -39,16 +41,9 @@ def sorted_places(bits: np.ndarray) -> np.ndarray:
     return bits
 
 
-def eager(x: Tensor) -> bool:
-    """Whether numbers are there: no trace, no transform."""
-    plain = type(x) in (Tensor, torch.nn.Parameter) and not x.is_meta
-    transformed = torch._C._are_functorch_transforms_active()
-    return plain and not torch.compiler.is_compiling() and not transformed
-
-
-def eager_on_cpu(x: Tensor) -> bool:
-    """Whether they can also be looked at without waiting."""
-    return x.device.type == "cpu" and eager(x)
+def concrete_on_cpu(x: Tensor) -> bool:
+    """Whether the tensor is concrete, and its values can be inspected without waiting."""
+    return x.device.type == "cpu" and concrete(x)
 
 
 def few_threads(x: Tensor) -> bool:
@@ -59,7 +54,7 @@ def few_threads(x: Tensor) -> bool:
 def _is_worth_it(x: Tensor) -> bool:
     if not x.dim() or x.shape[-1] < _LONG or not x.numel():
         return False
-    return eager_on_cpu(x) and few_threads(x)
+    return concrete_on_cpu(x) and few_threads(x)
 
 
 def _bits(x: Tensor) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""Quicksort as a layer, step by step, as the paper has it."""
+"""Quicksort as a differentiable layer, as in the paper."""
 
 import math
 from typing import Literal, NamedTuple
@@ -9,39 +9,47 @@ from torch import Tensor, nn
 from sparsewire.annotations import Float
 from sparsewire.checks import check_choice, check_count, check_floating, check_range
 from sparsewire.precision import without_autocast
-from sparsewire.sorting.halves import DISTRIBUTIONS, FAR, Distribution, half, log_odds, sampled_half
+from sparsewire.sorting.halves import (
+    CERTAIN_DISTANCE,
+    DISTRIBUTIONS,
+    Distribution,
+    half,
+    log_odds,
+    sampled_half,
+)
 
 Method = Literal["exact", "sampled"]
 
 
 class Steps(NamedTuple):
-    """What happens while things are sorted."""
+    """The intermediate results of a sort."""
 
     values: list[Tensor]
-    """The things: as they came, and after each half-permutation."""
+    """The payload before the first and after each half-permutation."""
     targets: list[Tensor]
-    """The sorted target, sent back: where it would have been before each, and itself at last."""
+    """The target of each of these values; the last is the sorted target itself."""
     halves: list[Tensor]
-    """The half-permutations, (*b, n, n): rows are places, columns elements."""
+    """The half-permutations, (*b, n, n): rows are positions, columns elements."""
 
 
 class QuickSort(nn.Module):
-    """Sorts things by keys, with a gradient to the keys; it has no parameters.
+    """Sorts a payload by keys, with a gradient for the keys; it has no parameters.
 
-    log₂ n half-permutations, one after the other, cut ever smaller buckets into halves. Things and
-    keys are mixed by each as it is expected (`"exact"`) or sampled (`"sampled"`, the paper's), and
-    the mixed keys decide about the next. For sorting as such use `sparsewire.soft_sort` and its
-    family, which mix far less; this layer is for learning keys from intermediate steps.
+    log₂ n half-permutations cut ever smaller buckets into halves. Each is either the exact
+    expectation (`"exact"`) or a mean of samples (`"sampled"`, the paper's), mixes payload and keys
+    alike, and the mixed keys determine the next one. This layer is for learning keys from
+    intermediate steps; for sorting as such use `sparsewire.soft_sort` and its family, which mix far
+    less.
 
-    In evaluation nothing is mixed: things come in the order of their keys.
+    In evaluation mode nothing is mixed: the payload is sorted by the keys.
 
     Args:
         method: How half-permutations are computed.
-        samples: Of how many random vectors a sampled one is made; as many as there are elements, if
-            not given, as in the paper.
+        samples: Number of random vectors of a sampled one; None for as many as there are elements,
+            as in the paper.
         temperature: Distance of a key from the median of its bucket that makes its side certain by
-            a factor of e; the paper's C is its inverse, 10.
-        distribution: As in `sparsewire.sorting.halves.log_odds`; the paper's is `"logistic"`.
+            a factor of e; the inverse of the paper's C, which is 10.
+        distribution: As in `sparsewire.sorting.log_odds`; the paper's is `"logistic"`.
 
     Examples:
         >>> sort = QuickSort()
@@ -74,9 +82,9 @@ class QuickSort(nn.Module):
         """Return the payload, sorted by the keys.
 
         Args:
-            keys: A number for each thing.
-            payload: The things, of any shape.
-            generator: Where random numbers come from, for sampled half-permutations.
+            keys: One number for each element of the payload.
+            payload: Elements of any shape.
+            generator: Source of random numbers, for sampled half-permutations.
         """
         self._check(keys, payload)
         if not self.training:
@@ -93,16 +101,16 @@ class QuickSort(nn.Module):
         *,
         generator: torch.Generator | None = None,
     ) -> Steps:
-        """Return every step, also in evaluation.
+        """Return the intermediate results, also in evaluation mode.
 
-        The paper's intermediate loss compares the values of each step with its target: the sorted
-        things, sent back through the transposes of the half-permutations.
+        The paper's intermediate loss compares the values of each step with their target: the sorted
+        target, propagated back through the transposes of the half-permutations.
 
         Args:
-            keys: A number for each thing.
-            payload: The things, of any shape.
-            target: The things in their right order; without it there are no targets.
-            generator: Where random numbers come from, for sampled half-permutations.
+            keys: One number for each element of the payload.
+            payload: Elements of any shape.
+            target: The sorted payload; if None, there are no targets.
+            generator: Source of random numbers, for sampled half-permutations.
         """
         self._check(keys, payload)
         if target is not None and target.shape != payload.shape:
@@ -142,44 +150,44 @@ class QuickSort(nn.Module):
     def halves(
         self, keys: Float[Tensor, "*b n"], *, generator: torch.Generator | None = None
     ) -> list[Tensor]:
-        """Return the half-permutations, (*b, n, n) each, in the order they are applied."""
+        """Return the half-permutations, (*b, n, n) each, in the order of their application."""
         check_floating("keys", keys)
         n = keys.shape[-1]
         full = 2 ** math.ceil(math.log2(n)) if n > 1 else n
         now = keys.to(torch.promote_types(keys.dtype, torch.float32))
-        # Infinite keys are far from the others, and from what is filled up, which is in order.
+        # Replace infinite keys by finite ones that are certain to be at the ends, and pad to a
+        # power of two with still larger ones.
         finite = torch.where(now.isfinite(), now, 0.0).detach()
         limit = torch.finfo(now.dtype).max / 16
         largest = finite.abs().amax(-1, keepdim=True) if n else finite
-        far = (10 * FAR * self.temperature + 4 * largest).clamp(max=limit / full if full else limit)
+        far = 10 * CERTAIN_DISTANCE * self.temperature + 4 * largest
+        far = far.clamp(max=limit / full if full else limit)
         now = torch.where(now.isfinite(), now, torch.where(now < 0, -far, far))
         if full > n:
-            more = far * (2 + torch.arange(full - n, device=keys.device))
-            now = torch.cat([now, more], dim=-1)
-        found, size = [], full
+            padding = far * (2 + torch.arange(full - n, device=keys.device))
+            now = torch.cat([now, padding], dim=-1)
+        matrices, size = [], full
         while size > 1:
             buckets = now.unflatten(-1, (-1, size))
             middle = buckets.sort(dim=-1).values[..., size // 2 - 1 : size // 2 + 1]
             distance = (buckets - middle.mean(-1, keepdim=True)) / self.temperature
             odds = log_odds(distance, self.distribution)
             matrix = self._half(odds, n, generator)
-            found.append(matrix[..., :n, :n])
+            matrices.append(matrix[..., :n, :n])
             now = (matrix @ now.unsqueeze(-1)).squeeze(-1)
             size //= 2
-        return found
+        return matrices
 
     def _half(self, odds: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
-        """The half-permutation of all buckets, of odds (*b, buckets, size)."""
+        """The half-permutation of all buckets together, from odds (*b, buckets, size)."""
         size = odds.shape[-1]
         if self.method == "sampled":
             samples = n if self.samples is None else self.samples
             return sampled_half(odds.flatten(-2), size, samples, generator)
         blocks = half(odds, size // 2)
-        # Blocks on a diagonal: each row of blocks is one of them between empty columns.
-        count = odds.shape[-2]
-        own = torch.eye(count, dtype=odds.dtype, device=odds.device)
-        spread = own[:, None, :, None] * blocks.unsqueeze(-2)
-        return spread.flatten(-2).flatten(-3, -2)
+        # A block-diagonal matrix: `block_diag` takes no batch.
+        diagonal = torch.eye(odds.shape[-2], dtype=odds.dtype, device=odds.device)
+        return (diagonal[:, None, :, None] * blocks.unsqueeze(-2)).flatten(-2).flatten(-3, -2)
 
     def _check(self, keys: Tensor, payload: Tensor) -> None:
         check_floating("keys", keys)
@@ -191,5 +199,6 @@ class QuickSort(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """Show what matters most."""
-        return f"method={self.method}, temperature={self.temperature}, distribution={self.distribution}"
+        """Show the options."""
+        options = f"method={self.method}, temperature={self.temperature}"
+        return f"{options}, distribution={self.distribution}"

@@ -1,4 +1,4 @@
-"""A loss for keys whose order is known: how likely quicksort is to find it."""
+"""A loss for keys whose order is known: the likelihood that quicksort sorts them so."""
 
 import math
 from typing import Literal
@@ -15,13 +15,13 @@ from sparsewire.checks import (
     check_floating,
     check_range,
 )
-from sparsewire.engines import chosen, kernels_run
+from sparsewire.engines import Engine, dispatch
 from sparsewire.sorting._rows import sort_rows
 from sparsewire.sorting.halves import log_symmetric
 from sparsewire.sorting.order_loss._fourier import CutLosses
 
-_FAR = 1e34  # from where on keys make no difference
-_LONGEST = 128  # elements of a set, up to which a kernel does it
+_LARGEST_KEY = 1e34  # larger keys are clamped: sums of them must be finite
+_LONGEST = 128  # elements that the kernel takes
 
 
 def order_loss(
@@ -36,27 +36,29 @@ def order_loss(
 ) -> Float[Tensor, "*l"]:
     """Return the negative log-likelihood that quicksort brings the keys into their known order.
 
-    Quicksort with the right order as its guide cuts a bucket of elements into halves. A half S of u
+    Quicksort, guided by the right order, cuts each bucket of elements into halves. A half S of u
     elements is chosen with probability Π_{i ∈ S} w_i / e_u(w), where w_i = exp(key_i / temperature)
     and e_u is the elementary symmetric polynomial; the loss is minus the logarithm of the
-    probability that all cuts are right. Without ties and bend it is convex in the keys. It needs
-    nothing but the order, and its gradient vanishes only where the order is certain. It costs
-    O(n √n), up to 128 elements on a GPU O(n²), and with a reach O(n · reach²).
+    probability that all cuts are right. Without ties and bend it is convex in the keys. It depends
+    on the targets only through their order, and its gradient vanishes only where the keys are
+    certain to be in that order. It costs O(n √n), up to 128 elements on a GPU O(n²), and with a
+    reach O(n · reach²).
 
     Args:
-        keys: The last dimension is put in order.
-        target: Numbers in whose order the keys should be, the smallest first, of the shape of the
-            keys; any dtype.
+        keys: Sorted along the last dimension.
+        target: Values in whose order the keys should be, the smallest first, of the shape of the
+            keys; of any dtype.
         temperature: Distance of two keys that makes their order certain by a factor of e.
-        bend: Loss of a cut from where on more of it counts less: c is bend · log(1 + c / bend).
-            Then a few keys that cannot be told, such as those of digits that are read wrong, do not
-            keep all others close together. Infinity leaves the likelihood as it is.
-        reach: How many elements on each side of a cut take part in it: those whose targets are
-            nearest to it. 1 compares neighbours alone, which tells near things apart sooner and
-            suits very many elements; None lets all of a bucket take part.
-        ties: Whether equal targets may stand in any order. Without ties in the targets, False gives
-            the same for half the work.
-        reduction: Of the losses of a batch.
+        bend: Loss of a cut above which it grows only logarithmically: c becomes
+            bend · log(1 + c / bend). A few keys that cannot be predicted, such as those of digits
+            that are read wrongly, then do not keep all others close together. Infinity leaves the
+            likelihood as it is.
+        reach: Number of elements on each side of a cut that take part in it: those whose targets
+            are nearest to it. With 1 only neighbours are compared, which separates near elements
+            sooner and suits very many elements; None lets the whole bucket take part.
+        ties: Whether equal targets may come in any order. If not, the keys decide their order.
+            Without equal targets, False gives the same loss for half the work.
+        reduction: How the losses of a batch are reduced.
 
     Examples:
         >>> order_loss(torch.tensor([1.0, 2.0]), torch.tensor([10, 20]))  # log(1 + exp(-1))
@@ -80,20 +82,15 @@ def order_loss(
         raise ValueError(f"target must have the shape of keys, {tuple(keys.shape)}; got {got}")
     check_devices(keys=keys, target=target)
     wide = keys.to(torch.promote_types(keys.dtype, torch.float32)) / temperature
-    wide = wide.clamp(-_FAR, _FAR)
-    # Equal targets come in the order of their keys: they need not be moved.
+    wide = wide.clamp(-_LARGEST_KEY, _LARGEST_KEY)
+    # Equal targets come in the order of their keys.
     _, first = sort_rows(wide.detach())
     _, second = sort_rows(target.gather(-1, first))
     order = first.gather(-1, second)
     wide, goal = wide.gather(-1, order), target.gather(-1, order)
-    if reach is not None and reach < keys.shape[-1] - 1:
-        losses = cut_losses(wide, goal, ties, bend, reach)
-    elif _has_kernel(wide):
-        losses = _by_kernel(wide, goal, bend)
-    elif _has_closed_form(wide):
-        losses = CutLosses.apply(wide, goal, ties, bend, cut_losses)
-    else:
-        losses = cut_losses(wide, goal, ties, bend)
+    if reach is not None and reach >= keys.shape[-1] - 1:
+        reach = None
+    losses = dispatch(_ENGINES, wide.device, wide, goal, ties, bend, reach)
     losses = losses.to(keys.dtype)
     return losses if reduction == "none" else getattr(losses, reduction)()
 
@@ -105,80 +102,51 @@ def cut_losses(
     bend: float = math.inf,
     reach: int | None = None,
 ) -> Float[Tensor, "*b"]:
-    """Return minus the log-probability that all cuts are right, of keys in their right order.
+    """Return minus the log-probability that all cuts are right: the specification.
 
     Args:
-        keys: In the right order, over the temperature.
-        goal: Numbers that do not fall; equal ones may change places.
-        ties: Whether to look for equal ones.
+        keys: In the order of their targets, divided by the temperature.
+        goal: The targets, in order.
+        ties: As in `order_loss`.
         bend: As in `order_loss`.
         reach: As in `order_loss`.
     """
     losses = keys.sum(-1) * 0
-    alike = zip(_windows(keys, reach).items(), _windows(goal, reach).values(), strict=True)
-    for ((_, lower), buckets), goals in alike:
-        # With a reach most cuts are of one kind, whatever their level, and are made at once.
+    windows = zip(_windows(keys, reach).items(), _windows(goal, reach).values(), strict=True)
+    for ((_, lower), buckets), goals in windows:
+        # With a reach most cuts have windows of one size, on all levels, and are computed at once.
         cuts = _cut_loss(torch.cat(buckets, dim=-2), torch.cat(goals, dim=-2), lower, ties)
         losses = losses + _bent(cuts, bend).sum(-1)
     return losses
 
 
 def _windows(x: Tensor, reach: int | None) -> dict[tuple[int, int], list[Tensor]]:
-    """What takes part in each cut, by how many that are, and how many of them are below it."""
-    n, size = int(x.shape[-1]), 2  # not a symbol: how many cuts there are hangs on it
-    if reach == 1 and n > 1:  # between every two neighbours there is one cut
+    """The elements around each cut, grouped by their number and by how many are below the cut."""
+    n, size = int(x.shape[-1]), 2  # a plain number, since the number of levels depends on it
+    if reach == 1 and n > 1:  # there is one cut between every two neighbours
         return {(2, 1): [x.unfold(-1, 2, 1)]}
-    found: dict[tuple[int, int], list[Tensor]] = {}
+    windows: dict[tuple[int, int], list[Tensor]] = {}
     while size < 2 * n:
         whole, lower = n - n % size, size // 2
         near = lower if reach is None else min(lower, reach)
         first, last = lower - near, lower + near
         if whole:
             buckets = x[..., :whole].unflatten(-1, (-1, size))[..., first:last]
-            found.setdefault((2 * near, near), []).append(buckets)
+            windows.setdefault((2 * near, near), []).append(buckets)
         if n - whole > lower:
             rest = x[..., whole + first : whole + last].unsqueeze(-2)
-            found.setdefault((int(rest.shape[-1]), near), []).append(rest)
+            windows.setdefault((int(rest.shape[-1]), near), []).append(rest)
         size *= 2
-    return found
+    return windows
 
 
 def _bent(losses: Tensor, bend: float) -> Tensor:
-    # Rounding may leave less than nothing, of which there is no logarithm for a small bend.
+    # Rounding may leave negative losses, which have no logarithm for a small bend.
     return losses if math.isinf(bend) else bend * torch.log1p(losses.clamp(min=0) / bend)
 
 
-def _has_kernel(keys: Tensor) -> bool:
-    n = keys.shape[-1]
-    if keys.dtype != torch.float32 or not 2 <= n <= _LONGEST or not keys.numel():
-        return False
-    return kernels_run(keys.device) and not torch._C._are_functorch_transforms_active()
-
-
-def _has_closed_form(keys: Tensor) -> bool:
-    """Whether the Fourier sum takes these; it looks at numbers, which a trace or graph cannot."""
-    return (
-        keys.device.type in ("cpu", "cuda")
-        and keys.numel() > 0
-        and chosen() == "auto"
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-        and not (keys.is_cuda and torch.cuda.is_current_stream_capturing())
-    )
-
-
-def _by_kernel(keys: Tensor, goal: Tensor, bend: float) -> Tensor:
-    from sparsewire.sorting.order_loss._triton.operators import order_cuts
-
-    *batch, n = keys.shape
-    changes = (goal[..., 1:] != goal[..., :-1]).cumsum(-1)
-    groups = F.pad(changes, (1, 0)).int()
-    losses, _ = order_cuts(keys.reshape(-1, n), groups.reshape(-1, n), bend)
-    return losses.view(batch)
-
-
 def _cut_loss(keys: Tensor, goal: Tensor, lower: int, ties: bool) -> Tensor:
-    """Minus the log-probability that a bucket in its right order is cut after `lower` elements."""
+    """Minus the log-probability that a bucket in the right order is cut after `lower` elements."""
     if keys.shape[-1] == 2:
         wrong = F.softplus(keys[..., 0] - keys[..., 1], threshold=40)
         return wrong.masked_fill(goal[..., 0] == goal[..., 1], 0) if ties else wrong
@@ -186,9 +154,52 @@ def _cut_loss(keys: Tensor, goal: Tensor, lower: int, ties: bool) -> Tensor:
     every = log_symmetric(odds, lower)
     if not ties:
         return every - odds[..., :lower].sum(-1)
-    # Those that are equal to both sides of the cut may change places.
+    # Elements whose targets equal those on both sides of the cut may be on either side.
     last, next_ = goal[..., lower - 1 : lower], goal[..., lower : lower + 1]
     free = (goal == last) & (last == next_)
     place = torch.arange(goal.shape[-1], device=goal.device)
     right = log_symmetric(odds, lower, free | (place >= lower), free | (place < lower))
     return every - right
+
+
+def _by_kernel(keys: Tensor, goal: Tensor, ties: bool, bend: float, reach: None) -> Tensor:
+    from sparsewire.sorting.order_loss._triton.operators import order_cuts
+
+    del reach
+    *batch, n = keys.shape
+    if ties:
+        changes = (goal[..., 1:] != goal[..., :-1]).cumsum(-1)
+        groups = F.pad(changes, (1, 0)).int()
+    else:  # every element is a group of its own
+        groups = torch.arange(n, dtype=torch.int32, device=keys.device).expand(keys.shape)
+    losses, _ = order_cuts(keys.reshape(-1, n), groups.reshape(-1, n), bend)
+    return losses.view(batch)
+
+
+def _kernel_takes(keys: Tensor, goal: Tensor, ties: bool, bend: float, reach: int | None) -> bool:
+    del goal, ties, bend
+    if reach is not None or keys.dtype != torch.float32 or not keys.numel():
+        return False
+    return 2 <= keys.shape[-1] <= _LONGEST and not torch._C._are_functorch_transforms_active()
+
+
+def _by_fourier(keys: Tensor, goal: Tensor, ties: bool, bend: float, reach: None) -> Tensor:
+    del reach
+    return CutLosses.apply(keys, goal, ties, bend, cut_losses)  # pyright: ignore
+
+
+def _fourier_takes(keys: Tensor, goal: Tensor, ties: bool, bend: float, reach: int | None) -> bool:
+    """It inspects the values of the keys, which a trace or a captured graph does not allow."""
+    del goal, ties, bend
+    if reach is not None or keys.device.type not in ("cpu", "cuda") or not keys.numel():
+        return False
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    return not (keys.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+_ENGINES = (
+    Engine("triton", _by_kernel, _kernel_takes),
+    Engine("fourier", _by_fourier, _fourier_takes),
+    Engine("reference", cut_losses),
+)

@@ -1,14 +1,14 @@
-"""The engine behind `order_loss` without a kernel: probabilities of cuts by a Fourier sum.
+"""The engine of `order_loss` without a kernel: probabilities of cuts by a Fourier sum.
 
-A half of u elements is chosen with probability Π_{i ∈ S} w_i / e_u(w). Choose each element by
-itself instead, i with probability p_i = w_i / (w_i + e^c): then e_u(w) is, but for known factors,
-the probability that the number of chosen ones is u. That is a coefficient of the polynomial
-Π (1 − p_i + p_i z), which a sum over M roots of unity z gives, all at once and not element by
-element. With c such that u are chosen on average, the probability is not small, so that rounding
-does no harm, and the number of chosen ones is never far from u: M need not be larger than a few
-standard deviations. Dividing the product by one factor gives the gradient.
+A half of u elements is chosen with probability Π_{i ∈ S} w_i / e_u(w). Suppose instead that each
+element is chosen independently, i with probability p_i = w_i / (w_i + e^c). Then e_u(w) is, up to
+known factors, the probability that u elements are chosen: a coefficient of the polynomial
+Π (1 − p_i + p_i z), which a sum over M roots of unity z gives for all elements at once. With c such
+that u elements are chosen on average, this probability is not small, so rounding does no harm, and
+the number of chosen elements is never far from u: M need not be larger than a few standard
+deviations. Dividing the product by one factor gives the gradient.
 
-All of this is done in float64, whatever the keys are. The reference is `cut_losses` of
+All of this is computed in float64, whatever the dtype of the keys. The reference is `cut_losses` of
 `sparsewire.sorting.order_loss`.
 """
 
@@ -25,16 +25,19 @@ from sparsewire.annotations import Bool, Float
 from sparsewire.checks import cached
 from sparsewire.precision import without_autocast
 
-_DEVIATIONS, _MORE = 8, 24  # of the number of chosen ones: beyond is less than float64 can tell
-_STEPS = 60  # of Newton, at most; a handful is the rule
+_DEVIATIONS, _MORE = (
+    8,
+    24,
+)  # of the number of chosen elements: the rest is below float64's precision
+_STEPS = 60  # of Newton's method, at most; it takes a handful
 _LONGEST_STEP = 8.0
-_FEW = 8  # elements of a bucket whose choices are all tried
-_GROUP = 4  # elements whose polynomials are multiplied out, before roots are put into them
-_ELEMENTS = 2**21  # complex numbers that are held at once
+_FEW = 8  # elements of a bucket whose choices are enumerated
+_GROUP = 4  # elements whose polynomials are multiplied before they are evaluated
+_ELEMENTS = 2**21  # complex numbers in memory at a time
 
 
 class CutLosses(torch.autograd.Function):
-    """`losses_of` with its gradient; a second derivative is that of the reference."""
+    """`losses_of` with its gradient; second derivatives are those of the reference."""
 
     @staticmethod
     def forward(
@@ -54,14 +57,14 @@ class CutLosses(torch.autograd.Function):
         with without_autocast(keys):
             keys = keys.view_as(keys)
             losses = ctx.plain(keys, goal, *ctx.options)
-            (found,) = torch.autograd.grad(losses, keys, grad, create_graph=True)
-        return found, None, None, None, None
+            (to_keys,) = torch.autograd.grad(losses, keys, grad, create_graph=True)
+        return to_keys, None, None, None, None
 
 
 def losses_of(
     keys: Float[Tensor, "*b n"], goal: Tensor, ties: bool, bend: float, wanted: bool = True
 ) -> tuple[Float[Tensor, "*b"], Float[Tensor, "*b n"] | None]:
-    """Return what `cut_losses` does, and the gradient of it by the keys, if it is wanted."""
+    """Return the losses of `cut_losses`, and their gradient by the keys if `wanted`."""
     n, size = keys.shape[-1], 2
     losses = keys.new_zeros(keys.shape[:-1])
     slopes = torch.zeros_like(keys) if wanted else None
@@ -69,13 +72,13 @@ def losses_of(
     def add(start: int, end: int, size: int) -> None:
         nonlocal losses
         buckets, goals = (t[..., start:end].unflatten(-1, (-1, size)) for t in (keys, goal))
-        found, slope = _cut(buckets.flatten(0, -2), goals.flatten(0, -2), lower, ties, wanted)
+        cuts, slope = _cut(buckets.flatten(0, -2), goals.flatten(0, -2), lower, ties, wanted)
         if not math.isinf(bend):
-            found = found.clamp(min=0)
-            steep = bend / (bend + found)
-            found = bend * torch.log1p(found / bend)
-            slope = None if slope is None else slope * steep.unsqueeze(-1)
-        losses = losses + found.view(*buckets.shape[:-1]).sum(-1)
+            cuts = cuts.clamp(min=0)
+            factor = bend / (bend + cuts)
+            cuts = bend * torch.log1p(cuts / bend)
+            slope = None if slope is None else slope * factor.unsqueeze(-1)
+        losses = losses + cuts.view(*buckets.shape[:-1]).sum(-1)
         if slopes is not None and slope is not None:
             slopes[..., start:end] += slope.view(*keys.shape[:-1], end - start)
 
@@ -95,7 +98,7 @@ def _cut(
     """Minus the log-probability that buckets are cut after `lower` elements, and its gradient."""
     odds = keys.mean(-1, keepdim=True) - keys  # for the lower half
     symmetric = _symmetric(odds, odds.new_full(odds.shape[:1], lower), None, wanted)
-    # What is chosen rightly are the first ones, whose odds are compared with those of the largest.
+    # The right choice is the first elements; its odds are compared with those of the likeliest.
     right = odds[:, :lower].sum(-1)
     losses = symmetric.beyond + (symmetric.largest - right)
     slopes = symmetric.chances
@@ -104,29 +107,29 @@ def _cut(
         slopes[:, :lower] += 1
     if not ties:
         return losses, slopes
-    # Those that are equal to both sides of the cut may change places.
+    # Elements whose targets equal those on both sides of the cut may be on either side.
     free = goal == goal[:, lower - 1 : lower]
     rows = free[:, lower].nonzero().squeeze(-1)
     if len(rows):
         free = free[rows]
-        there = free.any(0).nonzero()
-        first, end = int(there[0]), int(there[-1]) + 1
+        columns = free.any(0).nonzero()
+        first, end = int(columns[0]), int(columns[-1]) + 1
         free, odds = free[:, first:end], odds[rows, first:end]
-        kept = free[:, : lower - first].to(odds.dtype)
-        here = _symmetric(odds, kept.sum(-1), free, wanted)
-        losses[rows] -= here.beyond + (here.largest - (odds[:, : lower - first] * kept).sum(-1))
-        if slopes is not None and here.chances is not None:
-            here.chances[:, : lower - first] -= kept
-            slopes[rows, first:end] += here.chances
+        below = free[:, : lower - first].to(odds.dtype)
+        tied = _symmetric(odds, below.sum(-1), free, wanted)
+        losses[rows] -= tied.beyond + (tied.largest - (odds[:, : lower - first] * below).sum(-1))
+        if slopes is not None and tied.chances is not None:
+            tied.chances[:, : lower - first] -= below
+            slopes[rows, first:end] += tied.chances
     return losses, slopes
 
 
 class _Symmetric(NamedTuple):
     """The logarithm of an elementary symmetric polynomial, `largest` + `beyond`."""
 
-    largest: Tensor  # sum of the largest odds
-    beyond: Tensor  # what there is more than that, never less than nothing but for rounding
-    chances: Tensor | None  # the gradient: how likely each element is chosen
+    largest: Tensor  # sum of the largest log-odds
+    beyond: Tensor  # the rest, which is not negative except for rounding
+    chances: Tensor | None  # the gradient: the probability that each element is chosen
 
 
 def _symmetric(
@@ -135,13 +138,13 @@ def _symmetric(
     among: Bool[Tensor, "r m"] | None,
     wanted: bool,
 ) -> _Symmetric:
-    """Of log-odds in rows: `counts` are chosen, among all or some of the elements."""
-    by = _by_trying if odds.shape[-1] <= _FEW else _by_roots
+    """The polynomial of each row of log-odds, with `counts` chosen among all or some elements."""
+    by = _by_enumeration if odds.shape[-1] <= _FEW else _by_roots
     return by(odds, counts, among, wanted)
 
 
-def _by_trying(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool) -> _Symmetric:
-    """All choices, of few elements."""
+def _by_enumeration(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool) -> _Symmetric:
+    """Sum over all choices, of few elements."""
     m = odds.shape[-1]
     if among is None:
         choices = _choices(m, int(counts[0]), odds.device)
@@ -160,7 +163,7 @@ def _by_trying(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool)
 
 @cached
 def _choices(m: int, count: int, device: torch.device) -> Float[Tensor, "m s"]:
-    """All choices of `count` of m elements, a column of zeros and ones for each."""
+    """All choices of `count` of m elements, each a column of zeros and ones."""
     every = list(itertools.combinations(range(m), count))
     table = [[float(i in chosen) for chosen in every] for i in range(m)]
     return torch.tensor(table, dtype=torch.float64, device=device)
@@ -173,7 +176,7 @@ def _every_choice(m: int, device: torch.device) -> Float[Tensor, "m s"]:
 
 
 def _by_roots(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool) -> _Symmetric:
-    """The number of those that are chosen each by itself, as many as `counts` on average."""
+    """From the number of independently chosen elements, which is `counts` on average."""
     among = torch.ones_like(odds, dtype=torch.bool) if among is None else among
     order = odds.masked_fill(~among, -math.inf).sort(dim=-1, descending=True).values
     taken = torch.arange(odds.shape[-1], device=odds.device) < counts.unsqueeze(-1)
@@ -181,9 +184,9 @@ def _by_roots(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool) 
     tilt = _tilt(odds, among, counts, order)
     away = odds - tilt
     p = torch.sigmoid(away) * among
-    # Largest ones that are left out, others that are chosen: nothing of what is large is lost.
-    far = order - tilt
-    beyond = F.softplus(torch.where(taken, -far, far), threshold=40).sum(-1)
+    # The largest elements left out and the others chosen: large terms do not cancel.
+    excess = order - tilt
+    beyond = F.softplus(torch.where(taken, -excess, excess), threshold=40).sum(-1)
     deviation = float((p * (1 - p)).sum(-1).max().sqrt().nan_to_num())
     most = min(odds.shape[-1] + 1, math.ceil(_DEVIATIONS * deviation) + _MORE)
     roots = most | 1  # odd: at z = −1 a factor may be zero
@@ -192,7 +195,7 @@ def _by_roots(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool) 
 
 
 def _tilt(odds: Tensor, among: Tensor, counts: Tensor, order: Tensor) -> Tensor:
-    """What to take off log-odds so that about as many are chosen as `counts` says: (r, 1)."""
+    """The number to subtract from log-odds so that about `counts` are chosen on average: (r, 1)."""
     above = order.gather(-1, (counts.long() - 1).clamp(min=0).unsqueeze(-1))
     below = order.gather(-1, counts.long().clamp(max=odds.shape[-1] - 1).unsqueeze(-1))
     below = torch.where(torch.isfinite(below), below, above - 1)
@@ -212,10 +215,10 @@ def _tilt(odds: Tensor, among: Tensor, counts: Tensor, order: Tensor) -> Tensor:
 def _fourier(
     p: Float[Tensor, "r m"], counts: Float[Tensor, " r"], roots: int, wanted: bool
 ) -> tuple[Float[Tensor, " r"], Float[Tensor, "r m"] | None]:
-    """Return the probability of as many ones as `counts` says, and for each that it is one then."""
+    """Return the probability of `counts` ones, and that of each element to be one given that."""
     like: Any = {"dtype": torch.float64, "device": p.device}
     angles = torch.arange(roots // 2 + 1, **like) * (2 * math.pi / roots)
-    # Every root but 1 stands for its conjugate too.
+    # Every root but 1 represents its conjugate, too.
     weight = torch.full_like(angles, 2.0 / roots)
     weight[0] = 1.0 / roots
     powers = torch.arange(_GROUP + 1, **like).unsqueeze(-1) * angles
@@ -230,7 +233,7 @@ def _fourier(
         chance.append(terms.real.sum(-1))
         if not wanted:
             continue
-        # The product without f = 1 − p + p z, times p z: p z / f = (p² + p (1 − p) z) / |f|².
+        # Replace the factor f = 1 − p + p z by p z: p z / f = (p² + p (1 − p) z) / |f|².
         both = here * (1 - here)
         inverse = (both.unsqueeze(-1) * (2 * cosine[1] - 2)).add_(1).reciprocal_()
         turned = terms.real * cosine[1] - terms.imag * sine[1]
@@ -241,7 +244,7 @@ def _fourier(
 
 
 def _polynomials(p: Float[Tensor, "r m"]) -> Float[Tensor, "r g 5"]:
-    """Products of 1 − p + p z over groups of four: their coefficients, of 1, z, …, z⁴."""
+    """Coefficients of 1, z, …, z⁴ of the products of 1 − p + p z over groups of four."""
     p = F.pad(p, (0, -p.shape[-1] % _GROUP)).unflatten(-1, (-1, _GROUP))
     q = 1 - p
     none, one, two = (
@@ -254,7 +257,7 @@ def _polynomials(p: Float[Tensor, "r m"]) -> Float[Tensor, "r g 5"]:
 
 
 def _product(x: Tensor) -> Tensor:
-    """Of rows, by halves: x.prod(1)."""
+    """Compute x.prod(1) pairwise."""
     while (m := x.shape[1]) > 1:
         half = m // 2
         left, right = x[:, :half], x[:, half : 2 * half]

@@ -1,47 +1,51 @@
 """Sorting with a gradient: soft versions of torch's family of sorting functions.
 
-Quicksort with medians as pivots, as in the paper: log₂ n times every bucket is cut into halves by a
-half-permutation (`sparsewire.sorting.halves`), of which each element is a part by its odds. Here the
-elements of a bucket stand in order when it is cut. Far below or above the cut they stay where they
-are, so only a few around it, `reach` on each side, need be mixed; and what is put on the wrong side
-lands beside it. There is one cut between any two neighbours in the order, so the whole costs
-O(n log n) for the sort and O(n · reach) for the mixing; nothing of size n × n is stored, unless
-a permutation is asked for.
+Quicksort with medians as pivots, as in the paper, cuts every bucket log₂ n times into halves by a
+half-permutation (`sparsewire.sorting.halves`). Here a bucket is already in order when it is cut, so
+elements far from the cut stay where they are, and only a few around it, `reach` on each side, are
+mixed. There is one cut between any two neighbours in the order: the whole costs O(n log n) for the
+sort and O(n · reach) for the mixing, and nothing of size n × n is stored, unless a permutation is
+asked for.
 
 All functions share these arguments:
 
 - `dim`: the dimension that is sorted; all others are a batch.
 - `descending`: whether the largest come first.
 - `temperature`: distance of two keys at which their order becomes doubtful. None takes the mean
-  distance of neighbours for evenly spread keys: four times their mean absolute deviation from the
-  median, over n. So it follows the scale of the input, and the number of elements. With 0
-  everything is exactly as torch has it, and there is no gradient to the keys but that of a sort.
-- `distribution`: how doubt falls with distance, see `sparsewire.sorting.halves.log_odds`. The default has
-  heavy tails: a pair has a gradient, in float32 up to some 10⁸ temperatures apart.
-- `reach`: how many elements on each side of a cut take part in it.
+  distance of neighbours for evenly spaced keys: four times their mean absolute deviation from the
+  median, over n. It thus follows the scale of the input and the number of elements. With 0 the
+  result is exactly torch's, and the keys get no gradient but that of a sort.
+- `distribution`: how doubt falls with distance, see `sparsewire.sorting.log_odds`. The default has
+  heavy tails: a pair has a gradient, in float32 up to about 10⁸ temperatures apart.
+- `reach`: number of elements on each side of a cut that take part in it.
 - `hard`: return what torch would, with the gradient of the soft result.
 
-Keys are computed in float32 at least. Infinite ones lie at the ends, with certainty.
+Keys are computed in float32 at least. Infinite ones are certain to be at the ends.
 """
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from sparsewire.annotations import Float
-from sparsewire.checks import check_count, check_devices, check_floating, check_range
-from sparsewire.sorting.halves import Distribution
-from sparsewire.sorting.soft_sort._soft_numbers import soft_numbers
-from sparsewire.sorting.soft_sort._soft_order import SoftOrder, finite_part
-from sparsewire.sorting.soft_sort._soft_things import soft_matrix, soft_things
+from sparsewire.checks import check_choice, check_count, check_devices, check_floating, check_range
+from sparsewire.engines import Engine, dispatch
+from sparsewire.sorting._rows import concrete_on_cpu, few_threads
+from sparsewire.sorting.halves import DISTRIBUTIONS, Distribution
+from sparsewire.sorting.soft_sort._order_numpy import AT_ONCE, LEAST, within_range
+from sparsewire.sorting.soft_sort._short_rows import ShortSort, are_short
+from sparsewire.sorting.soft_sort._soft_numbers import SoftNumbers
+from sparsewire.sorting.soft_sort._soft_order import Call, by_torch
+from sparsewire.sorting.soft_sort._soft_payload import MOST, SoftPayload
 
 _REACH = 2
 
 
 class SoftTopK(NamedTuple):
-    """The largest elements, softly, and where the hard ones are."""
+    """The largest elements in soft order, and the indices of the hard ones."""
 
     values: Tensor
     indices: Tensor
@@ -57,7 +61,7 @@ def soft_sort(
     reach: int = _REACH,
     hard: bool = False,
 ) -> Float[Tensor, "*b"]:
-    """Return the elements in order; the module says what the arguments are.
+    """Return the elements in soft order; see the module for the arguments.
 
     Examples:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -66,13 +70,8 @@ def soft_sort(
         >>> soft_sort(x, temperature=0.0)
         tensor([1., 2., 3.])
     """
-    moved = _last(x, dim)
-    how = (descending, temperature, distribution, reach)
-    if not hard and (soft := soft_numbers(moved, *how, ranks=False)) is not None:
-        return _back(soft.to(x.dtype), x, dim)
-    order = SoftOrder(moved, *how)
-    soft = order.soft()
-    return _back(_hardened(soft, order.exact(), hard).to(x.dtype), x, dim)
+    how = (descending, temperature, distribution, reach, hard)
+    return _back(_dispatch("sort", _last(x, dim), None, *how), x, dim)
 
 
 def soft_rank(
@@ -85,21 +84,14 @@ def soft_rank(
     reach: int = _REACH,
     hard: bool = False,
 ) -> Float[Tensor, "*b"]:
-    """Return the place of each element in the order, from 0.
+    """Return the rank of each element in the soft order, from 0; see the module for the arguments.
 
     Examples:
         >>> soft_rank(torch.tensor([3.0, 1.0, 2.0]), temperature=1.0)
         tensor([1.8273, 0.1828, 0.9899])
     """
-    moved = _last(x, dim)
-    how = (descending, temperature, distribution, reach)
-    if not hard and (soft := soft_numbers(moved, *how, ranks=True)) is not None:
-        return _back(soft.to(x.dtype), x, dim)
-    order = SoftOrder(moved, *how)
-    soft = order.ranks()
-    soft = soft + order.nothing() if order.sure else soft
-    exact = order.scattered(order.places()) if hard else soft
-    return _back(_hardened(soft, exact, hard).to(x.dtype), x, dim)
+    how = (descending, temperature, distribution, reach, hard)
+    return _back(_dispatch("rank", _last(x, dim), None, *how), x, dim)
 
 
 def soft_permutation(
@@ -112,24 +104,18 @@ def soft_permutation(
     reach: int = _REACH,
     hard: bool = False,
 ) -> Float[Tensor, "*p"]:
-    """Return the matrix P for which `P @ x` is sorted: rows are places, columns elements.
+    """Return the matrix P for which `P @ x` is in soft order; see the module for the arguments.
 
-    Rows and columns sum to one. Its last two dimensions are those; `dim` is no longer where it was.
+    Its last two dimensions are positions and elements; `dim` is removed from where it was. Rows and
+    columns sum to one.
 
     Examples:
         >>> soft_permutation(torch.tensor([2.0, 1.0]), temperature=1.0)
         tensor([[0.1273, 0.8727],
                 [0.8727, 0.1273]])
     """
-    moved = _last(x, dim)
-    how = (descending, temperature, distribution, reach)
-    if not hard and (soft := soft_matrix(moved, *how)) is not None:
-        return soft.to(x.dtype)
-    order, n = SoftOrder(moved, *how), moved.shape[-1]
-    exact = order.wide.new_zeros(*moved.shape, n).scatter(-1, order.index.unsqueeze(-1), 1.0)
-    soft = order.mixed(exact)
-    soft = soft + order.nothing().unsqueeze(-1) if order.sure else soft
-    return _hardened(soft, exact, hard).to(x.dtype)
+    how = (descending, temperature, distribution, reach, hard)
+    return _dispatch("permutation", _last(x, dim), None, *how)
 
 
 def sort_by(
@@ -142,13 +128,13 @@ def sort_by(
     reach: int = _REACH,
     hard: bool = False,
 ) -> Float[Tensor, "*x"]:
-    """Return things in the order of their keys.
+    """Return a payload in the soft order of its keys; see the module for the other arguments.
 
     Args:
         keys: The last dimension is sorted.
-        payload: What belongs to the keys, with any further dimensions.
-        descending: See the module, as for the others.
-        temperature: See the module.
+        payload: Belongs to the keys, with any further dimensions.
+        descending: Whether the largest keys come first.
+        temperature: See the module, as for the following.
         distribution: See the module.
         reach: See the module.
         hard: See the module.
@@ -167,14 +153,8 @@ def sort_by(
             f"got {tuple(payload.shape)}"
         )
     flat = payload.flatten(keys.dim()) if payload.dim() > keys.dim() else payload.unsqueeze(-1)
-    how = (descending, temperature, distribution, reach)
-    if not hard and (soft := soft_things(keys, flat, *how)) is not None:
-        return soft.to(payload.dtype).reshape(payload.shape)
-    order = SoftOrder(keys, *how)
-    exact = order.things(flat)
-    soft = order.mixed(exact.to(torch.promote_types(exact.dtype, order.wide.dtype)))
-    soft = soft + order.nothing().unsqueeze(-1) if order.sure else soft
-    return _hardened(soft.to(payload.dtype), exact, hard).reshape(payload.shape)
+    how = (descending, temperature, distribution, reach, hard)
+    return _dispatch("payload", keys, flat, *how).reshape(payload.shape)
 
 
 def soft_topk(
@@ -188,7 +168,9 @@ def soft_topk(
     reach: int = _REACH,
     hard: bool = False,
 ) -> SoftTopK:
-    """Return the k largest elements, the largest first, and where the hard ones are.
+    """Return the k largest elements in soft order, and the indices of the hard ones.
+
+    With `largest=False`, the k smallest. See the module for the other arguments.
 
     Examples:
         >>> soft_topk(torch.tensor([1.0, 4.0, 2.0]), k=2, temperature=0.0)
@@ -197,13 +179,8 @@ def soft_topk(
     n = x.shape[dim] if x.dim() else 1
     if not 0 <= check_count("k", k) <= n:
         raise ValueError(f"k must be 0 to {n}, the elements of the dimension; got {k}")
-    options = {
-        "temperature": temperature,
-        "distribution": distribution,
-        "reach": reach,
-        "hard": hard,
-    }
-    values = soft_sort(x, dim, largest, **options)  # pyright: ignore[reportArgumentType]
+    how = (temperature, distribution, reach, hard)
+    values = _back(_dispatch("sort", _last(x, dim), None, largest, *how), x, dim)
     if not x.dim():
         return SoftTopK(values, x.new_zeros((), dtype=torch.int64))
     indices = x.argsort(dim=dim, descending=largest, stable=True)
@@ -225,9 +202,9 @@ def soft_quantile(
 
     Args:
         x: The elements.
-        q: One share, or several, for which the result has a first dimension.
-        dim: See the module, as for the others.
-        keepdim: Whether `dim` stays, with one element.
+        q: One probability, or several, for which the result has a first dimension.
+        dim: See the module, as for the following.
+        keepdim: Whether the result keeps `dim`, with one element.
         temperature: See the module.
         distribution: See the module.
         reach: See the module.
@@ -243,24 +220,19 @@ def soft_quantile(
     n = x.shape[dim] if x.dim() else 1
     if not n:
         raise ValueError("x must have an element in the dimension; got none")
-    options = {
-        "temperature": temperature,
-        "distribution": distribution,
-        "reach": reach,
-        "hard": hard,
-    }
-    values = soft_sort(x, dim, **options)  # pyright: ignore[reportArgumentType]
-    found = []
+    how = (temperature, distribution, reach, hard)
+    values = _back(_dispatch("sort", _last(x, dim), None, False, *how), x, dim)
+    results = []
     for share in shares:
         below = min(int(share * (n - 1)), max(0, n - 2))
         low = values.narrow(dim, below, 1) if x.dim() else values
         high = values.narrow(dim, min(below + 1, n - 1), 1) if x.dim() else values
         part = share * (n - 1) - below
-        # Not by a product with zero, which would make a number of none beside infinity.
-        found.append(low if part == 0 else high if part == 1 else torch.lerp(low, high, part))
+        # Avoid 0 · inf = NaN.
+        results.append(low if part == 0 else high if part == 1 else torch.lerp(low, high, part))
     if x.dim() and not keepdim:
-        found = [each.squeeze(dim) for each in found]
-    return found[0] if isinstance(q, int | float) else torch.stack(found)
+        results = [each.squeeze(dim) for each in results]
+    return results[0] if isinstance(q, int | float) else torch.stack(results)
 
 
 def soft_median(
@@ -273,27 +245,24 @@ def soft_median(
     reach: int = _REACH,
     hard: bool = False,
 ) -> Float[Tensor, "*q"]:
-    """Return the median: of an even number of elements, the mean of the two in the middle."""
-    options = {
-        "temperature": temperature,
-        "distribution": distribution,
-        "reach": reach,
-        "hard": hard,
-    }
-    return soft_quantile(x, 0.5, dim, keepdim, **options)  # pyright: ignore[reportArgumentType]
+    """Return the median, of an even number of elements the mean of the two in the middle."""
+    how: dict[str, Any] = {"distribution": distribution, "reach": reach, "hard": hard}
+    return soft_quantile(x, 0.5, dim, keepdim, temperature=temperature, **how)
 
 
-def _hardened(soft: Tensor, exact: Tensor, hard: bool) -> Tensor:
-    """The hard result with the gradient of the soft one, if that is asked for."""
-    if not hard:
-        return soft
-    exact = exact.detach()
-    change = soft - soft.detach()
-    return exact + finite_part(change)
+def _dispatch(
+    operation: Literal["sort", "rank", "permutation", "payload"],
+    keys: Tensor,
+    payload: Tensor | None,
+    *how: Any,
+) -> Tensor:
+    wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
+    result: Tensor = dispatch(_ENGINES, keys.device, Call(operation, wide, payload, *how))
+    return result.to(keys.dtype if payload is None else payload.dtype)
 
 
 def _last(x: Tensor, dim: int) -> Tensor:
-    """Check the elements, and bring the sorted dimension to the end."""
+    """Check the elements, and move the sorted dimension to the end."""
     check_floating("x", x)
     if not -max(1, x.dim()) <= dim < max(1, x.dim()):
         raise IndexError(f"dim must be a dimension of x, {tuple(x.shape)}; got {dim}")
@@ -303,7 +272,75 @@ def _last(x: Tensor, dim: int) -> Tensor:
 
 
 def _back(moved: Tensor, x: Tensor, dim: int) -> Tensor:
-    """Bring the sorted dimension back to where it was in x."""
+    """Move the sorted dimension back to where it was in x."""
     if not x.dim():
         return moved.squeeze(0)
     return moved if dim in (-1, x.dim() - 1) else moved.movedim(-1, dim)
+
+
+def _by_kernels(call: Call) -> Tensor:
+    short = call.operation in ("sort", "rank") and are_short(call.keys, call.temperature)
+    if not short or call.hard or call.distribution == "cauchy" or not _is_two(call.reach):
+        return by_torch(call, "triton")
+    check_choice("distribution", call.distribution, DISTRIBUTIONS)
+    options = (call.distribution, call.temperature, call.descending, call.operation == "rank")
+    return ShortSort.apply(call.keys, *options)  # pyright: ignore[reportReturnType]
+
+
+def _kernels_take(call: Call) -> bool:
+    transformed = torch._C._are_functorch_transforms_active()
+    return call.keys.dtype == torch.float32 and call.keys.numel() > 0 and not transformed
+
+
+def _by_numpy(call: Call) -> Tensor:
+    keys, payload, options = call.keys, call.payload, (call.temperature, call.descending)
+    if call.operation in ("sort", "rank"):
+        return SoftNumbers.apply(keys, *options, call.operation == "rank")  # pyright: ignore
+    if payload is None:
+        payload = torch.eye(keys.shape[-1]).expand(*keys.shape, keys.shape[-1])
+    return SoftPayload.apply(keys, payload.float(), *options)  # pyright: ignore
+
+
+def _numpy_takes(call: Call) -> bool:
+    keys, payload, temperature = call.keys, call.payload, call.temperature
+    if call.hard or call.distribution != "student" or not _is_two(call.reach):
+        return False
+    if temperature is not None and not (
+        isinstance(temperature, float | int) and 0 < temperature < math.inf
+    ):
+        return False
+    if payload is not None and not (payload.dtype != torch.float64 and concrete_on_cpu(payload)):
+        return False
+    if not concrete_on_cpu(keys) or keys.dtype != torch.float32 or not keys.numel():
+        return False
+    return keys.shape[-1] >= LEAST and 0 < _features(call) <= MOST and within_range(keys)
+
+
+def _numpy_pays(call: Call) -> bool:
+    if not _is_concrete(call):
+        return False
+    return call.keys.numel() * _features(call) <= AT_ONCE or few_threads(call.keys)
+
+
+def _is_concrete(call: Call) -> bool:
+    return concrete_on_cpu(call.keys)
+
+
+def _features(call: Call) -> int:
+    if call.payload is not None:
+        return call.payload.shape[-1]
+    return call.keys.shape[-1] if call.operation == "permutation" else 1
+
+
+def _is_two(reach: int) -> bool:
+    return type(reach) is int and reach == 2  # other types are refused later
+
+
+_ENGINES = (
+    Engine("triton", _by_kernels, _kernels_take),
+    Engine("numpy", _by_numpy, _numpy_takes, _numpy_pays),
+    Engine(
+        "chunked", lambda call: by_torch(call, "chunked"), lambda call: concrete_on_cpu(call.keys)
+    ),
+    Engine("reference", lambda call: by_torch(call, "reference")),
+)

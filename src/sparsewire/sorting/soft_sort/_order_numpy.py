@@ -3,21 +3,20 @@
 `sparsewire.sorting.soft_sort._mixing_numpy` says how arrays lie.
 """
 
-import math
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sparsewire.engines import chosen
-from sparsewire.sorting._rows import eager_on_cpu, few_threads, ordered_bits, sorted_places
+from sparsewire.engines import Name
+from sparsewire.sorting._rows import concrete_on_cpu, ordered_bits, sorted_places
 from sparsewire.sorting.soft_sort._mixing_numpy import Weights, weigh
 from sparsewire.sorting.soft_sort._soft_order import full_size
 
-AT_ONCE = 2**15  # numbers that stay in the cache; too few to be shared by threads
+AT_ONCE = 2**15  # numbers that stay in the cache, too few to share among threads
+LEAST = 3  # elements of a row: a pair would be filled up to four
 _TINY, _LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
-_LEAST = 3  # of a row: a pair would be filled up to four
 
 
 class Order(NamedTuple):
@@ -29,28 +28,15 @@ class Order(NamedTuple):
     weights: Weights
 
 
-def is_default(reach: int) -> bool:
-    """Whether a reach is two, and not only as large."""
-    return type(reach) is int and reach == 2
+def within_range(keys: Tensor) -> bool:
+    """Whether keys in float32 are finite, and so are all of their distances."""
+    numbers = keys.detach().numpy()
+    return float(numbers.max()) - float(numbers.min()) <= _LARGEST
 
 
-def is_plain(temperature: float | Tensor | None) -> TypeGuard[float | None]:
-    """Whether a temperature is one number for all rows, or that of each."""
-    return temperature is None or (
-        isinstance(temperature, float | int) and 0 < temperature < math.inf
-    )
-
-
-def are_for_numpy(keys: Tensor, numbers: int) -> bool:
-    """Whether rows of such keys are sooner sorted by NumPy, with so many numbers in all."""
-    if chosen() not in ("auto", "chunked", "compiled") or not eager_on_cpu(keys):
-        return False
-    if keys.dtype != torch.float32 or keys.shape[-1] < _LEAST or not numbers:
-        return False
-    if numbers > AT_ONCE and not few_threads(keys):
-        return False
-    looked = keys.detach().numpy()
-    return float(looked.max()) - float(looked.min()) <= _LARGEST  # and all are numbers
+def torch_engine(keys: Tensor) -> Name:
+    """The engine for what NumPy does not compute: gradients of gradients."""
+    return "chunked" if concrete_on_cpu(keys) else "reference"
 
 
 # A distance over a small temperature may be infinite: then it is far.

@@ -8,18 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsewire.engines import kernels_run
-from sparsewire.sorting._rows import eager
+from sparsewire.engines import Name, concrete
 from sparsewire.sorting.halves import Distribution
 
 
 def are_short(keys: Tensor, temperature: float | Tensor | None) -> bool:
-    """Whether the kernels take rows of such keys."""
+    """Whether the kernels for short rows take these keys."""
     if isinstance(temperature, Tensor) or (temperature is not None and not temperature > 0):
         return False
-    if keys.dtype != torch.float32 or not keys.numel() or not eager(keys):
-        return False
-    if not kernels_run(keys.device):
+    if keys.dtype != torch.float32 or not keys.numel() or not concrete(keys):
         return False
     from sparsewire.sorting.soft_sort._triton.short_rows import LONGEST
 
@@ -52,8 +49,8 @@ class ShortSort(torch.autograd.Function):
         from sparsewire.sorting.soft_sort._triton.short_sorts import backward
 
         (grad,), (keys,) = grads, ctx.saved_tensors
-        if torch.is_grad_enabled() or not eager(grad):
-            found = soft_again(keys, grad, ctx.distribution, *ctx.options)
+        if torch.is_grad_enabled() or not concrete(grad):
+            found = soft_again("triton", keys, grad, ctx.distribution, *ctx.options)
         else:
             rows, wishes = (t.reshape(-1, keys.shape[-1]) for t in (keys, grad))
             found = backward(wishes, rows, ctx.number, *ctx.options).view(keys.shape)
@@ -84,7 +81,7 @@ class ShortOrder(torch.autograd.Function):
         grad, (keys,) = grads[1], ctx.saved_tensors
         if grad is None:
             return (None, None, None)
-        if torch.is_grad_enabled() or not eager(grad):
+        if torch.is_grad_enabled() or not concrete(grad):
             found = _order_again(keys, grad, *ctx.options)
         else:
             rows, wishes = keys.reshape(-1, keys.shape[-1]), grad.reshape(-1, grad.shape[-1])
@@ -93,6 +90,7 @@ class ShortOrder(torch.autograd.Function):
 
 
 def soft_again(
+    engine: Name,
     keys: Tensor,
     grad: Tensor,
     distribution: Distribution,
@@ -100,12 +98,12 @@ def soft_again(
     descending: bool,
     ranks: bool,
 ) -> Tensor:
-    """The gradient of soft sorts by the reference, which can be differentiated."""
+    """The gradient of soft sorts by an engine that can be differentiated."""
     from sparsewire.sorting.soft_sort._soft_order import SoftOrder
 
     with torch.enable_grad():
         keys = keys.view_as(keys)
-        order = SoftOrder(keys, descending, temperature, distribution, reach=2)
+        order = SoftOrder(keys, descending, temperature, distribution, 2, engine)
         soft = order.ranks() if ranks else order.soft()
         (found,) = torch.autograd.grad(soft, keys, grad, create_graph=True)
     return found

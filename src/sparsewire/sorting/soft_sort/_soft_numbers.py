@@ -1,8 +1,6 @@
-"""Soft sorts and ranks of numbers, from the keys to the result, where many calls would cost most.
+"""Soft sorts and ranks of numbers on a CPU, in NumPy, as many rows at a time as fit in the cache.
 
-Short rows on a GPU have one kernel each way, see `_short_rows`. On a CPU everything is NumPy's, and
-some rows at a time, so that they stay in the cache; `_mixing_numpy` says how arrays lie. For both
-the reference is `_soft_order`.
+`_mixing_numpy` describes the layout of the arrays. The reference is `_soft_order`.
 """
 
 from typing import Any, NamedTuple
@@ -11,50 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparsewire.sorting._rows import eager_on_cpu
-from sparsewire.sorting.halves import Distribution
+from sparsewire.sorting._rows import concrete_on_cpu
 from sparsewire.sorting.soft_sort._mixing_numpy import mix, to_gaps, to_shares
 from sparsewire.sorting.soft_sort._order_numpy import (
     AT_ONCE,
     Order,
     add_slopes,
-    are_for_numpy,
     by_place,
     by_residue,
     filled,
-    is_default,
-    is_plain,
     order_of,
     scattered,
+    torch_engine,
 )
-from sparsewire.sorting.soft_sort._short_rows import ShortSort, are_short, soft_again
-
-_DISTRIBUTIONS: tuple[Distribution, ...] = ("student", "logistic")
+from sparsewire.sorting.soft_sort._short_rows import soft_again
 
 
-def soft_numbers(
-    keys: Tensor,
-    descending: bool,
-    temperature: float | Tensor | None,
-    distribution: Distribution,
-    reach: int,
-    *,
-    ranks: bool,
-) -> Tensor | None:
-    """Return the keys in soft order, or their soft ranks; None if no engine here is for them."""
-    if not is_default(reach) or distribution not in _DISTRIBUTIONS or not is_plain(temperature):
-        return None
-    if not keys.dim() or keys.dtype == torch.float64:
-        return None
-    wide = keys.float()
-    if are_short(wide, temperature):
-        return ShortSort.apply(wide, distribution, temperature, descending, ranks)  # pyright: ignore
-    if distribution == "student" and are_for_numpy(wide, wide.numel()):
-        return _SoftNumbers.apply(wide, temperature, descending, ranks)  # pyright: ignore
-    return None
-
-
-class _SoftNumbers(torch.autograd.Function):
+class SoftNumbers(torch.autograd.Function):
     """Numbers in soft order, or their ranks."""
 
     @staticmethod
@@ -78,8 +49,8 @@ class _SoftNumbers(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,), (keys,) = grads, ctx.saved_tensors
         _, descending, ranks = ctx.options
-        if torch.is_grad_enabled() or not eager_on_cpu(grad):
-            found = soft_again(keys, grad, "student", *ctx.options)
+        if torch.is_grad_enabled() or not concrete_on_cpu(grad):
+            found = soft_again(torch_engine(keys), keys, grad, "student", *ctx.options)
             return (found, None, None, None)
         rows = grad.numpy().reshape(-1, keys.shape[-1])
         found = np.empty(rows.shape, rows.dtype)

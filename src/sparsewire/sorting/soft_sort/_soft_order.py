@@ -1,27 +1,67 @@
-"""Keys in order, and how values are mixed by the doubt about it: behind `sparsewire.sorting.soft_sort`.
+"""Keys in order, and how values are mixed by the doubt about it: the engines in PyTorch.
 
-The specification are the matrices of each level of cuts, applied one after the other. With a reach
-of two, numbers on the CPU go through `sparsewire.sorting.soft_sort._mixing`, other things with finite keys go
-through `_mixing_things` beside it, and everything on a GPU through kernels; all compute the same.
-Most soft sorts do not come here: `_soft_numbers` and `_soft_things` make them from the keys on.
+The specification is the matrices of each level of cuts, applied one after the other: the engine
+`"reference"`. With a reach of two the engine `"chunked"` mixes numbers by `_mixing` and payloads
+with finite keys by `_mixing_payload`, and `"triton"` by kernels. Most soft sorts are computed from
+the keys on by `_soft_numbers`, `_soft_payload` and `_short_rows` instead.
 """
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from sparsewire.checks import check_choice, check_count, check_floating, check_range
-from sparsewire.engines import chosen, kernels_run
+from sparsewire.engines import Name
 from sparsewire.precision import without_autocast
-from sparsewire.sorting._rows import eager_on_cpu, sort_rows
-from sparsewire.sorting.halves import DISTRIBUTIONS, FAR, Distribution, half, log_odds
+from sparsewire.sorting._rows import sort_rows
+from sparsewire.sorting.halves import CERTAIN_DISTANCE, DISTRIBUTIONS, Distribution, half, log_odds
 from sparsewire.sorting.soft_sort._mixing import Mix
-from sparsewire.sorting.soft_sort._mixing_things import MixThings
+from sparsewire.sorting.soft_sort._mixing_payload import MixPayload
 from sparsewire.sorting.soft_sort._short_rows import ShortOrder, are_short
+
+
+class Call(NamedTuple):
+    """The arguments of a soft sort."""
+
+    operation: Literal["sort", "rank", "permutation", "payload"]
+    keys: Tensor  # (*b, n), in float32 or float64
+    payload: Tensor | None  # (*b, n, f)
+    descending: bool
+    temperature: float | Tensor | None
+    distribution: Distribution
+    reach: int
+    hard: bool
+
+
+def by_torch(call: Call, engine: Name) -> Tensor:
+    """Compute a soft sort in PyTorch, and with `"triton"` by kernels as far as they take it."""
+    keys = call.keys
+    order = SoftOrder(
+        keys, call.descending, call.temperature, call.distribution, call.reach, engine
+    )
+    if call.operation == "sort":
+        soft, exact = order.soft(), order.exact()
+    elif call.operation == "rank":
+        soft = order.ranks()
+        soft = soft + order.nothing() if order.sure else soft
+        exact = order.scattered(order.places()) if call.hard else soft
+    else:
+        if call.payload is None:
+            zeros = keys.new_zeros(*keys.shape, keys.shape[-1])
+            exact = zeros.scatter(-1, order.index.unsqueeze(-1), 1.0)
+        else:
+            exact = order.ordered(call.payload)
+        soft = order.mixed(exact.to(torch.promote_types(exact.dtype, keys.dtype)))
+        soft = soft + order.nothing().unsqueeze(-1) if order.sure else soft
+        soft = soft.to(exact.dtype)
+    if not call.hard:
+        return soft
+    # The hard result with the gradient of the soft one.
+    return exact.detach() + finite_part(soft - soft.detach())
 
 
 class _Cuts(NamedTuple):
@@ -41,11 +81,12 @@ class SoftOrder:
     """Keys in order, and how doubtful their order is.
 
     Args:
-        keys: The last dimension is sorted.
+        keys: The last dimension is sorted; in float32 or float64.
         descending: Whether the largest come first.
         temperature: As in `sparsewire.sorting.soft_sort`.
         distribution: The same.
         reach: The same.
+        engine: `"reference"`, `"chunked"` for concrete keys on the CPU, or `"triton"`.
     """
 
     def __init__(
@@ -55,6 +96,7 @@ class SoftOrder:
         temperature: float | Tensor | None,
         distribution: Distribution,
         reach: int,
+        engine: Name,
     ) -> None:
         self.reach = check_count("reach", reach, least=1)
         self.distribution: Distribution = check_choice("distribution", distribution, DISTRIBUTIONS)
@@ -62,17 +104,15 @@ class SoftOrder:
             check_floating("temperature", temperature)
         elif temperature is not None:
             check_range("temperature", temperature, 0.0, math.inf)
-        self.wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
+        self.wide = keys
         self.descending = descending
         n = keys.shape[-1]
-        # Only here the host may look at numbers without waiting. Numbers are then mixed without
-        # matrices, by a gradient of our own: many small operations.
-        self.eager = eager_on_cpu(keys) and chosen() != "reference"
+        self.eager, self.kernels = engine == "chunked", engine == "triton"
         exact = not isinstance(temperature, Tensor) and temperature == 0
         self.sure = exact or n < 2
         self.full = full_size(n)
         self.finite = False
-        if are_short(self.wide, temperature):
+        if self.kernels and are_short(self.wide, temperature):
             self.index, self.gaps = ShortOrder.apply(self.wide, temperature, descending)
             return
         found, self.index = sort_rows(self.wide, descending)
@@ -118,9 +158,9 @@ class SoftOrder:
         places = torch.arange(shape[-1], dtype=self.wide.dtype, device=self.wide.device)
         return places.expand(shape)
 
-    def things(self, things: Tensor) -> Tensor:
-        """Things (*b, n, f) in the hard order."""
-        return things.gather(-2, self.index.unsqueeze(-1).expand_as(things))
+    def ordered(self, payload: Tensor) -> Tensor:
+        """The payload, (*b, n, f), in the hard order."""
+        return payload.gather(-2, self.index.unsqueeze(-1).expand_as(payload))
 
     def mixed(self, values: Tensor, back: bool = False) -> Tensor:
         """Mix values with a last dimension of features, (*b, n, f)."""
@@ -133,7 +173,7 @@ class SoftOrder:
         if self.reach == 2 and self.finite and values.numel():
             rows = values.reshape(-1, *values.shape[-2:])
             gaps = self.gaps.to(values.dtype).reshape(-1, self.full - 1)
-            mixed: Tensor = MixThings.apply(rows, gaps, back, self.distribution)  # pyright: ignore
+            mixed: Tensor = MixPayload.apply(rows, gaps, back, self.distribution)  # pyright: ignore
             return mixed.view(values.shape).narrow(-2, 0, n)
         with without_autocast(values):
             levels = _cuts(self.gaps, self.distribution, self.reach)
@@ -165,12 +205,11 @@ class SoftOrder:
         return mixed[..., :n] if self.full > n else mixed
 
     def _has_kernel(self, values: Tensor) -> bool:
-        if self.reach != 2 or self.distribution == "cauchy" or not values.numel():
+        if not self.kernels or self.reach != 2 or self.distribution == "cauchy":
             return False
         if values.dtype != torch.float32 or self.gaps.dtype != torch.float32:
             return False
-        transformed = torch._C._are_functorch_transforms_active()
-        return kernels_run(values.device) and not transformed
+        return bool(values.numel()) and not torch._C._are_functorch_transforms_active()
 
     def _by_kernel(self, values: Tensor, back: bool) -> Tensor:
         from sparsewire.sorting.soft_sort._triton.mixing_library import NUMBERS, mix_sorted
@@ -200,12 +239,12 @@ def gaps_between(
         inorder = inorder.nan_to_num(nan=end, posinf=torch.inf, neginf=-torch.inf)
     gaps = (inorder[..., 1:] - inorder[..., :-1]) / heat
     if not finite:
-        gaps = gaps.nan_to_num(nan=0.0, posinf=10 * FAR)
+        gaps = gaps.nan_to_num(nan=0.0, posinf=10 * CERTAIN_DISTANCE)
     n = inorder.shape[-1]
     missing = full_size(n) - n
     if not missing:
         return gaps
-    far = gaps.new_full((*gaps.shape[:-1], 1), 10 * FAR)
+    far = gaps.new_full((*gaps.shape[:-1], 1), 10 * CERTAIN_DISTANCE)
     return F.pad(torch.cat([gaps, far], dim=-1), (0, missing - 1))
 
 

@@ -1,14 +1,14 @@
-"""The kernels of exact half-permutations: one program for each bucket, forth and back.
+"""The kernels of exact half-permutations: one program for each bucket, forward and backward.
 
-With p_i the probability that belongs to the odds of element i, and z_i = 1 - p_i, a program walks
-through the elements of its bucket with
+With p_i the probability with the odds of element i, and z_i = 1 - p_i, a program computes for each
+element of its bucket
 
-    A_i(q)    the probability of q ones among those before element i
-    B_i(q)    that those after it bring q ones, counted up to it, to the number that is wanted
+    A_i(q)    the probability of q ones among the elements before element i
+    B_i(q)    the probability that, after q ones before i, the rest brings them to the wanted number
 
-The matrix is made of A_i(q) p_i B_i(q + 1), element i as a one after q others, and of
-A_i(q) z_i B_i(q), a zero after i - q others, all over the probability Z of a valid choice. The
-gradient walks through both tables once more, against the way they were made.
+The matrix consists of A_i(q) p_i B_i(q + 1), element i as a one after q others, and of
+A_i(q) z_i B_i(q), a zero after i - q others, divided by the probability Z of a valid vector. The
+backward pass goes through both tables in reverse order.
 """
 
 import torch
@@ -22,8 +22,8 @@ def half(odds: Tensor, lower: int) -> Tensor:
     batch, m = odds.shape
     matrix = torch.zeros((batch, m, m), dtype=torch.float32, device=odds.device)
     options = _options(m, lower)
-    room = torch.empty((batch, m, options["WIDTH"]), dtype=torch.float32, device=odds.device)
-    _half[(batch,)](odds.contiguous(), matrix, room, m, lower, num_warps=1, **options)
+    workspace = torch.empty((batch, m, options["WIDTH"]), dtype=torch.float32, device=odds.device)
+    _half[(batch,)](odds.contiguous(), matrix, workspace, m, lower, num_warps=1, **options)
     return matrix
 
 
@@ -32,12 +32,20 @@ def half_backward(grad: Tensor, matrix: Tensor, odds: Tensor, lower: int) -> Ten
     batch, m = odds.shape
     options = _options(m, lower)
     like = {"dtype": torch.float32, "device": odds.device}
-    room = torch.empty((batch, 2, m, options["WIDTH"]), **like)
-    found = torch.zeros((batch, m), **like)
+    workspace = torch.empty((batch, 2, m, options["WIDTH"]), **like)
+    to_odds = torch.zeros((batch, m), **like)
     _half_back[(batch,)](
-        grad.contiguous(), matrix, odds.contiguous(), room, found, m, lower, num_warps=1, **options
+        grad.contiguous(),
+        matrix,
+        odds.contiguous(),
+        workspace,
+        to_odds,
+        m,
+        lower,
+        num_warps=1,
+        **options,
     )
-    return found
+    return to_odds
 
 
 def _options(m: int, lower: int) -> dict[str, int]:
@@ -47,7 +55,7 @@ def _options(m: int, lower: int) -> dict[str, int]:
 
 @triton.jit
 def _moved(x, q, by: tl.constexpr, WIDTH: tl.constexpr):
-    """The same numbers, each at the place after (by 1) or before (by -1) its own."""
+    """Shift x by one place up (by 1) or down (by -1), and fill with zero."""
     place = q - by
     inside = (place >= 0) & (place < WIDTH)
     return tl.where(inside, tl.gather(x, tl.minimum(tl.maximum(place, 0), WIDTH - 1), 0), 0.0)
@@ -55,9 +63,9 @@ def _moved(x, q, by: tl.constexpr, WIDTH: tl.constexpr):
 
 @triton.jit
 def _middle(odds, m, lower, ALL: tl.constexpr):
-    """Between the largest odds of the likeliest lower half and the smallest of the upper.
+    """The mean of the largest odds of the likeliest lower half and the smallest of the upper.
 
-    A factor of all odds changes nothing; without this one the likeliest choice is not unlikely.
+    A common factor of all odds cancels; with this one the likeliest vector is not unlikely.
     """
     i = tl.arange(0, ALL)
     x = tl.load(odds + i, mask=i < m, other=float("inf"))
@@ -70,40 +78,40 @@ def _middle(odds, m, lower, ALL: tl.constexpr):
 def _chance(odds, i, middle):
     """The probabilities of a one and of a zero."""
     x = tl.load(odds + i) - middle
-    # Of the side that is not near zero, nothing is lost.
+    # Neither probability is computed as one minus the other, which would lose digits.
     small = tl.exp(-tl.abs(x))
     near, far = 1 / (1 + small), small / (1 + small)
     return tl.where(x >= 0, near, far), tl.where(x >= 0, far, near)
 
 
 @triton.jit
-def _walk(odds, middle, room, q, m, WIDTH: tl.constexpr):
-    """Fill the table of A, and return what comes after the last element."""
+def _forward_table(odds, middle, workspace, q, m, WIDTH: tl.constexpr):
+    """Fill the table of A, and return its values after the last element."""
     now = tl.where(q == 0, 1.0, 0.0)
     for i in range(m):
         one, zero = _chance(odds, i, middle)
-        tl.store(room + i * WIDTH + q, now)
+        tl.store(workspace + i * WIDTH + q, now)
         now = now * zero + _moved(now, q, 1, WIDTH) * one
     tl.debug_barrier()
     return now
 
 
 @triton.jit
-def _half(odds, matrix, room, m, lower, WIDTH: tl.constexpr, ALL: tl.constexpr):
+def _half(odds, matrix, workspace, m, lower, WIDTH: tl.constexpr, ALL: tl.constexpr):
     which = tl.program_id(0).to(tl.int64)
     odds += which * m
     matrix += which * m * m
-    room += which * m * WIDTH
+    workspace += which * m * WIDTH
     q = tl.arange(0, WIDTH)
     upper = m - lower
     middle = _middle(odds, m, lower, ALL)
-    end = _walk(odds, middle, room, q, m, WIDTH)
+    end = _forward_table(odds, middle, workspace, q, m, WIDTH)
     total = tl.sum(tl.where(q == upper, end, 0.0), 0)
     rest = tl.where(q == upper, 1.0, 0.0)
     for back in range(m):
         i = m - 1 - back
         one, zero = _chance(odds, i, middle)
-        before = tl.load(room + i * WIDTH + q)
+        before = tl.load(workspace + i * WIDTH + q)
         more = _moved(rest, q, -1, WIDTH)
         high, low = before * one * more / total, before * zero * rest / total
         tl.store(matrix + (lower + q) * m + i, high, mask=q < upper)
@@ -112,20 +120,22 @@ def _half(odds, matrix, room, m, lower, WIDTH: tl.constexpr, ALL: tl.constexpr):
 
 
 @triton.jit
-def _half_back(grad, matrix, odds, room, found, m, lower, WIDTH: tl.constexpr, ALL: tl.constexpr):
+def _half_back(
+    grad, matrix, odds, workspace, to_odds, m, lower, WIDTH: tl.constexpr, ALL: tl.constexpr
+):
     which = tl.program_id(0).to(tl.int64)
     odds += which * m
-    found += which * m
+    to_odds += which * m
     grad += which * m * m
     matrix += which * m * m
-    room += which * 2 * m * WIDTH
-    table = room + m * WIDTH
+    workspace += which * 2 * m * WIDTH
+    table = workspace + m * WIDTH
     q = tl.arange(0, WIDTH)
     upper = m - lower
     middle = _middle(odds, m, lower, ALL)
-    end = _walk(odds, middle, room, q, m, WIDTH)
+    end = _forward_table(odds, middle, workspace, q, m, WIDTH)
     total = tl.sum(tl.where(q == upper, end, 0.0), 0)
-    # The mean of the gradient, by columns: they all sum to one.
+    # The mean of the gradient, weighted by the matrix, whose columns sum to one.
     mean = 0.0
     for i in range(m):
         high = q < upper
@@ -138,13 +148,13 @@ def _half_back(grad, matrix, odds, room, found, m, lower, WIDTH: tl.constexpr, A
             tl.load(grad + (i - q) * m + i, mask=low, other=0.0)
             * tl.load(matrix + (i - q) * m + i, mask=low, other=0.0), 0,
         )  # fmt: skip
-    # Back along A, while B is made.
+    # Reverse pass through A, while B is computed.
     to_after = tl.where(q == upper, -mean / total, 0.0)
     rest = tl.where(q == upper, 1.0, 0.0)
     for back in range(m):
         i = m - 1 - back
         one, zero = _chance(odds, i, middle)
-        before = tl.load(room + i * WIDTH + q)
+        before = tl.load(workspace + i * WIDTH + q)
         more = _moved(rest, q, -1, WIDTH)
         tl.store(table + i * WIDTH + q, rest)
         to_high = tl.load(grad + (lower + q) * m + i, mask=q < upper, other=0.0) / total
@@ -153,19 +163,19 @@ def _half_back(grad, matrix, odds, room, found, m, lower, WIDTH: tl.constexpr, A
         up = _moved(to_after, q, -1, WIDTH)
         to_one = tl.sum(before * (to_high * more + up), 0)
         to_zero = tl.sum(before * (to_low * rest + to_after), 0)
-        tl.store(found + i, one * zero * (to_one - to_zero))
+        tl.store(to_odds + i, one * zero * (to_one - to_zero))
         to_after = to_high * one * more + to_low * zero * rest + to_after * zero + up * one
         rest = rest * zero + more * one
     tl.debug_barrier()
-    # Back along B, which was made from the last element to the first.
+    # Reverse pass through B, which was computed from the last element to the first.
     to_before = tl.zeros((WIDTH,), tl.float32)
     for i in range(m):
         one, zero = _chance(odds, i, middle)
-        before = tl.load(room + i * WIDTH + q)
+        before = tl.load(workspace + i * WIDTH + q)
         rest = tl.load(table + i * WIDTH + q)
         more = _moved(rest, q, -1, WIDTH)
         to_one, to_zero = tl.sum(to_before * more, 0), tl.sum(to_before * rest, 0)
-        tl.store(found + i, tl.load(found + i) + one * zero * (to_one - to_zero))
+        tl.store(to_odds + i, tl.load(to_odds + i) + one * zero * (to_one - to_zero))
         to_high = tl.load(grad + (lower + q) * m + i, mask=q < upper, other=0.0) / total
         low = (q <= upper) & (q <= i) & (i - q < lower)
         to_low = tl.load(grad + (i - q) * m + i, mask=low, other=0.0) / total

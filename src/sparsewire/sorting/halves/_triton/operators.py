@@ -31,7 +31,7 @@ def _backward_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return torch.autograd.grad(exact_half(odds, ctx.lower), odds, given, create_graph=True)
 
     to_grad, to_odds = again(first, ctx.saved_tensors, (grad,))
-    # The matrix is a function of the odds, which have all of the gradient.
+    # The matrix is a function of the odds, which therefore get all of its gradient.
     return to_grad, None, to_odds, None
 
 

@@ -28,11 +28,11 @@ def _gradient(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor, None, N
 
 
 def _slopes(keys: Tensor, groups: Tensor, bend: float) -> Tensor:
-    """The slopes once more, in plain PyTorch, which can be differentiated."""
+    """Recompute the slopes in plain PyTorch, which can be differentiated."""
     from sparsewire.sorting.order_loss import cut_losses
 
     with torch.enable_grad():
-        # Another name: what reaches the keys otherwise is not counted here.
+        # A view, so that gradients that reach the keys by other paths are not counted here.
         keys = keys.view_as(keys) if keys.requires_grad else keys.detach().requires_grad_()
         losses = cut_losses(keys, groups, True, bend)
         (slopes,) = torch.autograd.grad(losses.sum(), keys, create_graph=True)

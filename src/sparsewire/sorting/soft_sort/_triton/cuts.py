@@ -1,7 +1,7 @@
 """What kernels of soft sorts share: how the four values around a cut are mixed, and pairs.
 
-The mathematics are those of `sparsewire.sorting.soft_sort._mixing`. Weights have the shape of the values, or one
-that is spread over it.
+The mathematics are those of `sparsewire.sorting.soft_sort._mixing`. Weights have the shape of the
+values, or one that broadcasts to it.
 """
 
 import triton

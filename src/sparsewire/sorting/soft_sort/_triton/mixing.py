@@ -1,11 +1,11 @@
 """The kernels of soft sorts: values in order are mixed by all cuts in one pass over memory.
 
-The mathematics are those of `sparsewire.sorting.soft_sort._mixing`: a cut mixes the four values around it, and
-buckets of two are mixed by one number each. Every cut but those of pairs is known by its number k:
-it lies between the elements 2k + 1 and 2k + 2. Those with an odd number belong to buckets of eight
-or more and are made first, each on four values of its own; then come those with an even number, of
-buckets of four; then pairs. So a result depends on the eight values around it and on nothing else:
-a program reads these, and mixes what two programs need twice.
+The mathematics are those of `sparsewire.sorting.soft_sort._mixing`: a cut mixes the four values
+around it, and buckets of two are mixed by one number each. Every cut but those of pairs is known by
+its number k: it lies between the elements 2k + 1 and 2k + 2. Those with an odd number belong to
+buckets of eight or more and are made first, each on four values of its own; then come those with an
+even number, of buckets of four; then pairs. So a result depends on the eight values around it and
+on nothing else: a program reads these, and mixes what two programs need twice.
 
 Of a value's gradient the same is true, by the transposes in the other order. That of the gaps needs
 elements as they were before each cut, and places as they are wanted after it: if E are elements and

@@ -2,8 +2,8 @@
 
 A program has some rows whole. It sorts them as integers of 64 bits: those of a key in the upper
 half, in its order, and its place in the lower. Place 4 k + r of what is sorted is at k of the r-th
-of four arrays, as in `sparsewire.sorting.soft_sort._mixing_numpy`; rows stand one behind the other, so that what
-comes from the next row, or the one before, must not count.
+of four arrays, as in `sparsewire.sorting.soft_sort._mixing_numpy`; rows stand one behind the other,
+so that what comes from the next row, or the one before, must not count.
 
 The way back makes everything again from the keys, for that costs less than to read it.
 """
@@ -13,12 +13,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparsewire.sorting.halves import FAR
+from sparsewire.sorting.halves import CERTAIN_DISTANCE
 
 LONGEST = 1024  # a row
 _FOURS = 32  # of them has a program at least, where there are as many
 INFINITY = tl.constexpr(float("inf"))
-_FAR = tl.constexpr(10 * FAR)
+_FAR = tl.constexpr(10 * CERTAIN_DISTANCE)
 _TINY = tl.constexpr(1.1754943508222875e-38)
 _LOWER = tl.constexpr(0xFFFFFFFF)
 _LARGEST, _SMALLEST = tl.constexpr(0x7FFFFFFF), tl.constexpr(-0x80000000)

@@ -1,7 +1,7 @@
-"""`sparsewire.sorting.soft_sort._mixing` for things of several numbers: all of a thing is mixed alike.
+"""`_mixing` for payloads of several features, which are mixed alike.
 
-What mixes them is computed in the same way, once for each cut. The windows are matrices then, of
-four rows and a column for each number, and are multiplied as such.
+The weights are computed in the same way, once for each cut. The windows are matrices of four rows
+and a column for each feature, and are multiplied as such.
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ from sparsewire.sorting.soft_sort._mixing import (
 )
 
 
-class MixThings(torch.autograd.Function):
-    """`mix_things` with a gradient of its own, which asks autograd only for a second derivative."""
+class MixPayload(torch.autograd.Function):
+    """`mix_payload` with a gradient of its own; autograd computes second derivatives."""
 
     @staticmethod
     def forward(
@@ -32,30 +32,30 @@ class MixThings(torch.autograd.Function):
         ctx.save_for_backward(x, gaps)
         ctx.options, ctx.kept = (back, distribution), Kept()
         with without_autocast(x):
-            return mix_things(x, gaps, back, distribution, ctx.kept)
+            return mix_payload(x, gaps, back, distribution, ctx.kept)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,), (x, gaps) = grads, ctx.saved_tensors
         with without_autocast(x):
             if torch.is_grad_enabled():
-                found = differentiable_gradient(mix_things, x, gaps, grad, *ctx.options)
+                found = differentiable_gradient(mix_payload, x, gaps, grad, *ctx.options)
             else:
                 found = _gradient(grad, gaps, ctx.kept, *ctx.options)
         return (*found, None, None)
 
 
-def mix_things(
+def mix_payload(
     x: Float[Tensor, "b n f"],
     gaps: Float[Tensor, "b g"],
     back: bool,
     distribution: Distribution,
     found: Kept | None = None,
 ) -> Float[Tensor, "b n f"]:
-    """Mix things in order by all cuts, or by their transposes in the other order.
+    """Mix an ordered payload by all cuts, or by their transposes in the other order.
 
     Args:
-        x: The things; as many as a power of two.
+        x: The payload; n is a power of two.
         gaps: Distances of neighbours in order, over the temperature.
         back: Whether by the transposes.
         distribution: As in `log_odds`.
@@ -82,7 +82,7 @@ def mix_things(
 def _gradient(
     grad: Tensor, gaps: Tensor, found: Kept, back: bool, distribution: Distribution
 ) -> tuple[Tensor, Tensor]:
-    """From the gradient of what is mixed to those of things and gaps."""
+    """From the gradient of what is mixed to those of payload and gaps."""
     matrices = found.matrices.permute(2, 3, 0, 1)
     grad, difference = (grad.clone(), grad) if back else _swap(grad, found.swaps)
     wishes = torch.empty_like(found.windows)
@@ -102,7 +102,7 @@ def _gradient(
 
 
 def _four(x: Tensor, level: Level) -> Tensor:
-    """The things around each cut, in place: (b, cuts, 4, f)."""
+    """The elements around each cut, in place: (b, cuts, 4, f)."""
     return x.narrow(1, level.start, 4 * level.number).unflatten(1, (-1, 4))
 
 
@@ -112,7 +112,7 @@ def _of(cuts: Tensor, level: Level) -> Tensor:
 
 
 def _swap(x: Tensor, swaps: Tensor) -> tuple[Tensor, Tensor]:
-    """Mix buckets of two; also return how far apart their things were."""
+    """Mix buckets of two; also return their differences."""
     low, high = x.unflatten(1, (-1, 2)).unbind(2)
     apart = high - low
     moved = apart * swaps.unsqueeze(-1)
