@@ -9,6 +9,7 @@ import torch
 from lab.tests.train.toy import Toy
 
 from sparsewire_lab.cli.main import main
+from sparsewire_lab.identity.experiment import IdentityTrial
 from sparsewire_lab.train.memory import MemoryShortError, keep_freed_memory, memory_checked
 
 HUGE = 99_999_999_999
@@ -39,13 +40,14 @@ def test_other_errors_stay_as_they_are(error: Exception) -> None:
 
 
 def test_too_little_memory_is_an_error_in_two_lines(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--size", "8", "--batch", str(HUGE), "--device", "cpu", "--no-tensorboard"]
+    monkeypatch.setattr(IdentityTrial, "evaluate", lambda _: {"error": 1.0, "found": 0.0})
+    words = ["--size", "65536", "--batch", str(2**24), "--device", "cpu", "--no-tensorboard"]
     assert main(["identity", *words, "--out", str(tmp_path)]) == 1
     first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"sparsewire identity: error: not enough memory for batch {HUGE:,}, ")
-    assert "size 8" in first
+    assert first.startswith("sparsewire identity: error: not enough memory for batch 16,777,216, ")
+    assert "size 65,536" in first
     assert second == "the same command with --debug shows where it happened"
 
 
