@@ -4,7 +4,7 @@ import contextlib
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -39,7 +39,8 @@ class FrozenLayer(LinearMap):
     rows: Tensor
     cols: Tensor
     values: Tensor
-    # For TorchScript: it has no tuples of any length.
+    if TYPE_CHECKING:  # TorchScript reads annotations, and has no tuples of any length
+        in_shape: tuple[int, ...]  # pyright: ignore[reportIncompatibleVariableOverride]
     _ins: list[int]
     _outs: list[int]
 

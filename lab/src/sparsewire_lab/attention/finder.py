@@ -1,4 +1,4 @@
-"""A network that points at a thing in an image: a source for glimpses, beside the paper's."""
+"""A network that points at an object in an image: another source of glimpses than the paper's."""
 
 import torch
 from torch import Tensor, nn
@@ -12,21 +12,21 @@ from sparsewire_lab.attention.convnet import FusedPair
 class Finder(nn.Module):
     """The convolutions of the paper's `ConvNet`, with a pointer in place of its linear layers.
 
-    Every cell of what the convolutions found gets a score, and counts by the softmax of the scores.
-    The mean place of the cells is where glimpses go; their mean features tell how large each is,
-    and how far it lies from there, in boxes. What finds a thing in one place thus finds it
-    everywhere, in images of any size, and no wish that all images share can move all boxes at once:
-    scores count only beside each other.
+    A softmax over the scores of all cells of the feature map gives weights. Glimpses go to the
+    weighted mean position of the cells; the weighted mean of their features gives the size of each
+    glimpse and its offset from there, in units of its box. An object is thus detected alike at any
+    position, in images of any size, and a bias that all images share cannot move all boxes at once:
+    scores count only relative to each other.
 
     It returns changes of boxes that cover `cover` of the image, for a `Glimpse` with
-    `bound="none"`. Before training they are zero, and the convolutions are drawn after He et al.,
-    so that what they find varies with the image.
+    `bound="none"`. Before training they are zero, and the convolutions are initialised after He et
+    al., so that their features vary with the image.
 
     Args:
         channels: Channels of the image.
-        glimpses: Number of glimpses, which all go to the same thing.
+        glimpses: Number of glimpses, which all go to the same object.
         cover: Share of the image's sides that boxes cover before training, as in `Glimpse`. With
-            None it returns only places, how far down and right of the middle each glimpse lies.
+            None it returns only positions, (down, right) from the middle, of each glimpse.
 
     Examples:
         >>> find = Finder(channels=1, glimpses=2)
@@ -51,33 +51,34 @@ class Finder(nn.Module):
             nn.init.zeros_(parameter)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
-        """Return the numbers of all boxes (top, left, bottom, right), or places, of each image."""
+        """Return the boxes (top, left, bottom, right), or the positions, for each image."""
         if min(x.shape[-2:]) < REDUCTION:
             raise ValueError(
                 f"x must have at least {REDUCTION} rows and columns; got {tuple(x.shape)}"
             )
-        found = self.features(x)
+        features = self.features(x)
         # Positions in an image need more digits than the half precision of autocast has.
         with torch.autocast(x.device.type, enabled=False):
-            found = found.to(self.scores.weight.dtype)
-            share = self.scores(found).flatten(2).softmax(-1)
-            pointed = (share.transpose(1, 2) * self._places(x, found)).sum(-2)
-            mean = (share * found.flatten(2)).sum(-1)
-            # Divided, so that a step of Adam moves weights and bias alike.
-            told = self.boxes(self.norm(mean) / WIDTH**0.5).unflatten(-1, (self.glimpses, -1))
+            features = features.to(self.scores.weight.dtype)
+            share = self.scores(features).flatten(2).softmax(-1)
+            pointed = (share.transpose(1, 2) * self._places(x, features)).sum(-2)
+            mean = (share * features.flatten(2)).sum(-1)
+            # Divided, so that a step of Adam changes the sum over weights as much as the bias.
+            changes = self.boxes(self.norm(mean) / WIDTH**0.5).unflatten(-1, (self.glimpses, -1))
             pointed = pointed.unsqueeze(1)
             if self.cover is None:
-                return (pointed + told).flatten(1)
-            # In boxes: one that becomes small comes closer, however far it went while it was large.
-            centre = pointed + told[..., :2] * self.cover * torch.exp(told[..., 2:])
-            growth = self.cover / 2 * torch.expm1(told[..., 2:])
+                return (pointed + changes).flatten(1)
+            # Offsets scale with the box: one that shrinks comes closer, however far it was before.
+            centre = pointed + changes[..., :2] * self.cover * torch.exp(changes[..., 2:])
+            growth = self.cover / 2 * torch.expm1(changes[..., 2:])
             return torch.cat([centre - growth, centre + growth], dim=-1).flatten(1)
 
     @staticmethod
-    def _places(x: Tensor, found: Tensor) -> Tensor:
-        """How far the cells are from their middle, (down, right) in shares of the image."""
+    def _places(x: Tensor, features: Tensor) -> Tensor:
+        """Return the positions of cells from their middle, (down, right) in shares of the image."""
         sides = [
-            (torch.arange(n, device=x.device, dtype=found.dtype) - (n - 1) / 2) * (REDUCTION / side)
-            for n, side in zip(found.shape[-2:], x.shape[-2:], strict=True)
+            (torch.arange(n, device=x.device, dtype=features.dtype) - (n - 1) / 2)
+            * (REDUCTION / side)
+            for n, side in zip(features.shape[-2:], x.shape[-2:], strict=True)
         ]
         return torch.stack(torch.meshgrid(*sides, indexing="ij"), dim=-1).flatten(0, 1)
