@@ -46,6 +46,8 @@ def test_arguments_without_effect_are_refused(name, model):
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"glimpses": 0}, "glimpses must be at least 1; got 0"),
     ({"size": 0}, "size must be at least 1; got 0"),
+    ({"width": 2**40}, "width must be at most 16,777,216; got 1,099,511,627,776"),
+    ({"glimpses": 2**40}, "glimpses must be at most 16,777,216; got 1,099,511,627,776"),
     ({"canvas": 0}, "canvas must be at least 1; got 0"),
     ({"canvas": 50}, "canvas must be one of 60, 100, 400; got 50"),
     ({"reduce": 0}, "reduce must be at least 1; got 0"),

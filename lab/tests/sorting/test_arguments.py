@@ -143,6 +143,8 @@ def test_no_other_loss_goes_with_a_method(method, loss):
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"size": 1}, "size must be at least 2; got 1"),
+    ({"size": 99_999_999_999}, "size must be at most 16,777,216; got 99,999,999,999"),
+    ({"sets": 2**30}, "sets must be at most 16,777,216; got 1,073,741,824"),
     ({"places": 0}, "places must be at least 1; got 0"),
     ({"places": 7}, "places must be 1 to 6; got 7"),
     ({"sets": 0}, "sets must be at least 1; got 0"),
