@@ -12,6 +12,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import sparsewire as sw
+
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 seeds = st.integers(0, 2**32 - 1)
@@ -52,6 +54,16 @@ def random_indices(
         for axis, n in enumerate(shape)
     ]
     return torch.stack(columns, dim=-1) if columns else torch.zeros(*prefix, count, 0).long()
+
+
+def by_engine(name: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as this engine computes it."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        with sw.engine(name):
+            return function(*args, **options)
+
+    return call
 
 
 def output_and_gradients(

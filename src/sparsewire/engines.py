@@ -1,12 +1,12 @@
-"""Which engine computes a function: one ordered table for each function, one place that chooses.
+"""Engines: the implementations of a function, listed in one ordered table, chosen in one place.
 
-- `"reference"`: the specification, plain PyTorch that may store whole tables
+- `"reference"`: the specification; plain PyTorch that may store whole tables
 - `"chunked"`: plain PyTorch in chunks, recomputed in the backward pass
 - `"fourier"`: a sum in closed form, plain PyTorch (`order_loss`)
-- `"numpy"`: NumPy's vector instructions (CPU; soft sorting)
+- `"numpy"`: NumPy (CPU; soft sorting)
 - `"compiled"`: chunks compiled by `torch.compile` (CPU; needs a C++ compiler)
 - `"triton"`: fused kernels (CUDA, or anywhere under Triton's interpreter)
-- `"auto"`: the fastest of these that takes the arguments and is worth it
+- `"auto"`: the first of these, from the end, that takes the arguments and pays for their sizes
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ Name = Literal["auto", "reference", "chunked", "fourier", "numpy", "compiled", "
 NAMES: tuple[Name, ...] = get_args(Name)
 VARIABLE = "SPARSEWIRE_ENGINE"
 
-# One for the process, a plain global: `torch.compile` can guard on it.
+# One for the process, in a plain global on which `torch.compile` can guard.
 _chosen: Name = check_choice(VARIABLE, os.environ.get(VARIABLE) or "auto", NAMES)
 
 
@@ -34,57 +34,57 @@ def _always(*_: Any, **__: Any) -> bool:
 
 
 class Engine(NamedTuple):
-    """One way to compute a function. All functions below get the arguments of the call."""
+    """One way to compute a function; all three callables take the arguments of the call."""
 
     name: Name
     run: Callable[..., Any]
     takes: Callable[..., bool] = _always
-    """Whether the engine can compute this call; what it cannot, a simpler one computes."""
+    """Whether the engine can compute this call."""
     pays: Callable[..., bool] = _always
-    """Whether `"auto"` chooses it for this call."""
+    """Whether `"auto"` uses it for this call; evaluated before `takes`."""
 
 
 def dispatch(engines: Sequence[Engine], device: torch.device, *args: Any) -> Any:
-    """Compute a call by the first engine of a table that takes it.
-
-    Args:
-        engines: From the fastest to the reference, which takes every call.
-        device: Where the call is computed.
-        *args: The arguments of the call, all of them, the same for every engine.
-    """
+    """Compute a call with the first engine of a table that applies, see `select`."""
     return select(engines, device, *args).run(*args)
 
 
 def select(engines: Sequence[Engine], device: torch.device, *args: Any) -> Engine:
-    """Return the engine that `dispatch` would call.
+    """Return the first engine of a table that is not above the chosen one and takes the call.
+
+    Args:
+        engines: Ordered from the fastest to the reference, which takes every call.
+        device: Where the call is computed.
+        *args: The arguments of the call, all of them and the same for every engine.
 
     Raises:
-        RuntimeError: `"triton"` was asked for, the function has such an engine, and kernels cannot
-            run on this device.
+        RuntimeError: `"triton"` is chosen, the function has such an engine, and kernels cannot run
+            on this device.
     """
-    for engine in engines:
-        if _chosen != "auto" and NAMES.index(engine.name) > NAMES.index(_chosen):
+    for engine in engines[:-1]:
+        if _chosen == "auto":
+            if not engine.pays(*args):
+                continue
+        elif NAMES.index(engine.name) > NAMES.index(_chosen):
             continue
-        if engine.name == "triton" and not kernels_run(device):
-            continue
-        if engine.takes(*args) and (_chosen != "auto" or engine.pays(*args)):
+        if (engine.name != "triton" or kernels_run(device)) and engine.takes(*args):
             return engine
     return engines[-1]
 
 
 def chosen() -> Name:
-    """Return the engine that was asked for."""
+    """Return the engine that is chosen for every function, or `"auto"`."""
     return _chosen
 
 
 @contextmanager
 def engine(name: Name) -> Iterator[None]:
-    """Choose the engine of every function, for as long as the block runs.
+    """Choose the engine of every function while the block runs.
 
-    The environment variable `SPARSEWIRE_ENGINE` does the same for a whole process. Engines agree to
-    rounding; only the random numbers that `sample` draws from a seed differ between `"triton"` and
-    the others. A function that has no such engine, or whose engine does not take the arguments of a
-    call, uses its next simpler one. The choice holds for the process, not for one thread, and the
+    The environment variable `SPARSEWIRE_ENGINE` does the same for a whole process. Engines agree up
+    to rounding; only the tuples that `sample` returns for a seed differ between `"triton"` and the
+    others. A function without this engine, or whose engine does not take the arguments of a call,
+    uses its next simpler one. The choice applies to the process, not to one thread, and the
     backward pass uses the engine of its forward pass.
 
     Args:
@@ -106,7 +106,11 @@ def engine(name: Name) -> Iterator[None]:
 
 
 def kernels_run(device: torch.device) -> bool:
-    """Whether Triton's kernels compute on this device; refuse a wish that cannot be met."""
+    """Whether Triton's kernels compute on this device.
+
+    Raises:
+        RuntimeError: `"triton"` is chosen, and they cannot run there.
+    """
     if _chosen not in ("auto", "triton"):
         return False
     able = has_triton() and (device.type == "cuda" or (interpreted() and device.type == "cpu"))
@@ -123,7 +127,7 @@ def concrete(x: Tensor) -> bool:
 
 
 def deterministic(device: torch.device) -> bool:
-    """Whether sums must have an order on a device where atomic additions have none."""
+    """Whether atomic additions are ruled out on this device, since their order is random."""
     return device.type == "cuda" and torch.are_deterministic_algorithms_enabled()
 
 

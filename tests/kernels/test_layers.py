@@ -12,7 +12,7 @@ from tests.test_cuda import layers
 from torch import Tensor, nn
 
 import sparsewire as sw
-from sparsewire.nn import hyper
+from sparsewire.nn import apply
 from sparsewire.ops import mark_repeats, spread_reference
 
 NUMBERS = range(len(layers()))
@@ -65,9 +65,9 @@ def test_layers_agree_with_plain_pytorch(number, mode, device):
     assert_near(found["triton"], found["chunked"])
 
 
-def from_drawn(layer: sw.HyperLayer, x: Tensor, indices: Tensor) -> Tensor:
-    """The pass for integer tuples that were drawn before, with a dense W and nothing fused."""
-    shapes = layer._fit(layer.in_shape)
+def from_sample(layer: sw.HyperLayer, x: Tensor, indices: Tensor) -> Tensor:
+    """The pass for integer tuples sampled before, with a dense W and nothing fused."""
+    shapes = layer._shapes(None)
     space = layer.layout.space(shapes)
     means, variances, values = layer.wiring()
     contexts = indices.shape[0]
@@ -93,8 +93,8 @@ def from_drawn(layer: sw.HyperLayer, x: Tensor, indices: Tensor) -> Tensor:
 
 
 @every_layer
-def test_a_sampled_pass_is_what_its_draw_says(number, device):
-    """Output and gradients follow from the tuples that the same generator draws."""
+def test_a_sampled_pass_follows_from_its_tuples(number, device):
+    """Output and gradients follow from the tuples that the same generator samples."""
     layer, x = make(number, device)
     # With several wirings in a batch, the instances that have the first.
     first = len(x) // layer.wirings
@@ -108,12 +108,12 @@ def test_a_sampled_pass_is_what_its_draw_says(number, device):
     padding = torch.zeros_like(x[first:])
 
     def staged(x: Tensor) -> Tensor:
-        return from_drawn(layer, torch.cat([x[:first], padding]), indices)[:first]
+        return from_sample(layer, torch.cat([x[:first], padding]), indices)[:first]
 
     assert_near(results(layer, x, sampled), results(layer, x, staged))
 
 
-def test_the_draw_of_a_layer_is_random_and_repeats(device):
+def test_the_samples_of_a_layer_are_random_and_repeat(device):
     layer, x = make(4, device)
 
     def run(seed: int) -> Tensor:
@@ -124,9 +124,9 @@ def test_the_draw_of_a_layer_is_random_and_repeats(device):
     assert not torch.allclose(run(1), run(2))
 
 
-# Contexts of one tuple, which are read in one kernel.
+# Contexts of one tuple, which are computed in one kernel.
 
-READING: dict[str, Callable[[], sw.HyperLayer]] = {
+GATHERS: dict[str, Callable[[], sw.HyperLayer]] = {
     "glimpses": lambda: sw.HyperLayer(
         Look((6, 7), 4, 2), (6, 7), (4,), template=sw.fan_in((4,), (6, 7))
     ),
@@ -150,24 +150,24 @@ READING: dict[str, Callable[[], sw.HyperLayer]] = {
 
 
 @pytest.mark.parametrize("batch", [(3,), (2, 2)], ids=str)
-@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("name", GATHERS)
 def test_the_fused_pass_equals_the_staged_pass(name, batch, device, monkeypatch):
     torch.manual_seed(0)
-    layer = READING[name]().double().to(device)
+    layer = GATHERS[name]().double().to(device)
     if layer.bias is not None:
         torch.nn.init.normal_(layer.bias)
     shape = (*batch, *cast(Any, layer.in_shape))
     x = torch.randn(shape, dtype=torch.float64, generator=seeded(0)).to(device)
     calls = []
-    read = hyper.read
-    monkeypatch.setattr(hyper, "read", lambda *a: calls.append("fused") or read(*a))
+    fused_gather = apply.fused_gather
+    monkeypatch.setattr(apply, "fused_gather", lambda *a: calls.append("fused") or fused_gather(*a))
 
     def run(x: Tensor) -> Tensor:
         with sw.engine("triton"):
             return layer(x, generator=torch.Generator(device).manual_seed(3))
 
     fused = results(layer, x, run)
-    monkeypatch.setattr(hyper, "can_read", lambda *_: False)
+    monkeypatch.setattr(apply, "kernel_gathers", lambda *_: False)
     staged = results(layer, x, run)
     assert calls == ["fused"], "not one pass of each kind"
     assert_near(fused, staged)
@@ -176,7 +176,7 @@ def test_the_fused_pass_equals_the_staged_pass(name, batch, device, monkeypatch)
 @pytest.mark.parametrize("mode", ["rounded", "expected"])
 def test_other_modes_read_nothing_at_random(mode, device):
     torch.manual_seed(0)
-    layer = READING["glimpses"]().double().to(device)
+    layer = GATHERS["glimpses"]().double().to(device)
     x = torch.randn(3, 6, 7, dtype=torch.float64, generator=seeded(0)).to(device)
     found = {}
     for engine in ("triton", "chunked"):
@@ -187,7 +187,7 @@ def test_other_modes_read_nothing_at_random(mode, device):
 
 EMPTY: dict[str, Callable[[], sw.HyperLayer]] = {
     "one wiring": lambda: sw.SparseLayer((5,), (4,), tuples=6),
-    "read in one kernel": lambda: sw.HyperLayer(
+    "fused gather": lambda: sw.HyperLayer(
         Look((5,), 4, 1), (5,), (4,), template=sw.fan_in((4,), (5,))
     ),
     "one wiring each": lambda: sw.HyperLayer(Look((5,), 3, 2), (5,), (4,)),

@@ -12,8 +12,7 @@ import sparsewire as sw
 from sparsewire import engines as _engines
 from sparsewire.engines import NAMES, VARIABLE, chosen
 from sparsewire.ops import mark_repeats, sample, spread
-from sparsewire.ops import spread as spread_stage
-from sparsewire.ops.spread import _chunked
+from sparsewire.ops.spread import _chunked, _compiled
 
 PLAIN = ("reference", "chunked", "compiled")
 
@@ -186,8 +185,7 @@ def test_engines_agree(name):
 
 def test_the_compiled_engine_falls_back_where_nothing_can_be_compiled(monkeypatch):
     """To the chunked one, of which it then gives the very numbers."""
-    stage: Any = sys.modules[spread_stage.__module__]
-    monkeypatch.setattr(stage, "available", lambda: False)
+    monkeypatch.setattr(_compiled, "available", lambda: False)
     assert_same(results("compiled"), results("chunked"), rtol=0, atol=0)
 
 

@@ -10,6 +10,7 @@ from scipy import stats
 from tests.helpers import (
     LargestStorage,
     assert_same,
+    by_engine,
     output_and_gradients,
     random_indices,
     seeded,
@@ -18,7 +19,7 @@ from tests.helpers import (
 )
 from torch import Tensor
 
-from sparsewire.ops import mark_repeats, proportions, spread, spread_chunked, spread_reference
+from sparsewire.ops import mark_repeats, proportions, spread, spread_reference
 from sparsewire.ops.density import DEGREES, DENSITIES
 from sparsewire.ops.spread import _chunked
 
@@ -36,7 +37,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> E
     if request.param not in CHUNKS:
         return spread_reference if request.param == "reference" else spread
     monkeypatch.setitem(_chunked._CHUNK_PAIRS, "cpu", CHUNKS[request.param])
-    return spread_chunked
+    return by_engine("chunked", spread)
 
 
 def tuples(*shape: int, seed: int = 0) -> dict[str, Any]:

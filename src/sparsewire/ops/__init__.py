@@ -17,13 +17,7 @@ from sparsewire.ops.bound import bound_means, bound_variances, fractions
 from sparsewire.ops.contract import contract, contract_flat, contract_reference
 from sparsewire.ops.repeats import flat_index, mark_repeats
 from sparsewire.ops.sample import everywhere, local, nearest, rounded, sample, window
-from sparsewire.ops.spread import (
-    proportions,
-    spread,
-    spread_chunked,
-    spread_compiled,
-    spread_reference,
-)
+from sparsewire.ops.spread import proportions, spread, spread_reference
 
 __all__ = [
     "bound_means",
@@ -42,8 +36,6 @@ __all__ = [
     "rounded",
     "sample",
     "spread",
-    "spread_chunked",
-    "spread_compiled",
     "spread_reference",
     "window",
 ]

@@ -1,7 +1,8 @@
 """Stage 5, contract: multiply the input by a sparse tensor given as index tuples and values."""
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,14 +18,14 @@ from sparsewire.checks import (
     check_integer,
     check_shape,
 )
-from sparsewire.engines import chosen, deterministic, kernels_run
+from sparsewire.engines import Engine, deterministic, dispatch
 from sparsewire.ops.bound import working_dtype
 from sparsewire.ops.repeats import flat_index
 
-# Products in flight at once: what is gathered from the input is never stored whole.
+# Products computed at once: what is gathered from the input is never stored whole.
 _CHUNK_ELEMENTS = 2**22
 
-# So few products are cheaper to keep than to make again.
+# Up to this number of products it is cheaper to save what was gathered than to gather it again.
 _SMALL_ELEMENTS = 2**14
 
 
@@ -42,14 +43,14 @@ def contract(
     W is zero but for W[indices[j]] = values[j]; values at equal indices add up.
 
     Args:
-        indices: Tuples (b_1 … b_m, a_1 … a_n), output columns first. Those outside of W are
-            refused on the CPU; elsewhere that would make the host wait, and they are not checked.
+        indices: Tuples (b_1 … b_m, a_1 … a_n), output columns first. Tuples outside W raise an
+            error on the CPU; elsewhere the check would make the host wait and is left out.
         values: Their values.
-        x: Input of shape (*w, *b, *in_shape, *features). Where the wiring has a prefix `w`, each
-            of its places has a wiring of its own; the batch `b` that follows shares one.
-        out_shape: Sizes of the output axes; the other columns of `indices` are the input's.
-        features: How many last dimensions of `x` ride along. With one, `x` is a matrix and
-            `y = W x` the matrix-by-matrix case.
+        x: Input of shape (*w, *b, *in_shape, *features). With a prefix `w` there is one wiring for
+            each element of it; the batch `b` that follows shares a wiring.
+        out_shape: Sizes of the output axes; the other columns of `indices` belong to the input.
+        features: Number of trailing dimensions of `x` that are not contracted. With one, `x` is a
+            matrix, and `y = W x` a product of matrices.
 
     Returns:
         Tensor of shape (*w, *b, *out_shape, *features) in the dtype of `x`. Sums are taken in
@@ -62,8 +63,7 @@ def contract(
         >>> contract(indices, values, x, out_shape=(2,))
         tensor([15.,  3.])
     """
-    rows, cols, ins, first = _flatten(indices, values, x, out_shape, features)
-    flat = x.reshape(*x.shape[:first], math.prod(ins), *x.shape[first + len(ins) :])
+    rows, cols, flat, first = _flatten(indices, values, x, out_shape, features)
     y = contract_flat(rows, cols, values, flat, math.prod(out_shape), features)
     return y.reshape((*y.shape[:first], *out_shape, *y.shape[first + 1 :]))
 
@@ -82,14 +82,9 @@ def contract_reference(
         >>> contract_reference(indices, values, x, out_shape=(2,))
         tensor([0., 6.])
     """
-    rows, cols, ins, first = _flatten(indices, values, x, out_shape, features)
-    outs, prefix, n = math.prod(out_shape), rows.shape[:-1], math.prod(ins)
-    values = values.to(torch.promote_types(values.dtype, x.dtype))
-    dense = values.new_zeros(*prefix, outs * n).scatter_add(-1, rows * n + cols, values)
-    batch, feature_shape = x.shape[len(prefix) : first], x.shape[first + len(ins) :]
-    flat = x.reshape(*prefix, math.prod(batch), n, math.prod(feature_shape))
-    y = torch.einsum("...oi,...bif->...bof", dense.unflatten(-1, (outs, n)), flat.to(values.dtype))
-    return y.reshape((*prefix, *batch, *out_shape, *feature_shape)).to(x.dtype)
+    rows, cols, flat, first = _flatten(indices, values, x, out_shape, features)
+    y = _compute(_dense, rows, cols, values, flat, math.prod(out_shape), features)
+    return y.reshape((*y.shape[:first], *out_shape, *y.shape[first + 1 :]))
 
 
 def contract_flat(
@@ -103,9 +98,6 @@ def contract_flat(
     """Contract with a sparse matrix: `contract` for one output and one input axis.
 
     y[row] = Σ_j [rows_j = row] · values_j · x[cols_j]
-
-    Wirings with a prefix are laid side by side as one block-diagonal matrix, and the batch is the
-    innermost axis, so that each tuple moves one contiguous run of numbers.
 
     Examples:
         >>> rows, cols = torch.tensor([0, 1, 1]), torch.tensor([2, 0, 1])
@@ -126,53 +118,84 @@ def contract_flat(
             f"x must have shape (*w, *b, n, *features) with w = {prefix} and {features} feature "
             f"dimensions; got {tuple(x.shape)}"
         )
-    batch, feature_shape = x.shape[len(prefix) : axis], x.shape[axis + 1 :]
-    wirings, in_size = math.prod(prefix), x.shape[axis]
-    blocks = (wirings, math.prod(batch), in_size, math.prod(feature_shape))
-    lanes = blocks[1] * blocks[3]
-    dtype = working_dtype(torch.promote_types(values.dtype, x.dtype))
-    if kernels_run(x.device) and not deterministic(x.device):
-        flat = wirings, rows.shape[-1]
-        rows, cols, values = (t.reshape(flat) for t in (rows, cols, values.to(dtype)))
-        y = _contract_fused(rows, cols, values, x.reshape(blocks), out_size)
-        return y.reshape(*prefix, *batch, out_size, *feature_shape).to(x.dtype)
-    inner = x.to(dtype).reshape(blocks).transpose(1, 2).reshape(wirings * in_size, lanes)
-    if prefix:
-        block = torch.arange(wirings, device=rows.device).view(*prefix, 1)
-        rows, cols = rows + block * out_size, cols + block * in_size
-    rows, cols, values = rows.reshape(-1), cols.reshape(-1), values.to(dtype).reshape(-1)
-    if rows.numel() * lanes <= _SMALL_ELEMENTS or chosen() == "reference":
-        y: Any = _contract_plainly(rows, cols, values, inner, wirings * out_size)
-    else:
-        y = _Contract.apply(rows, cols, values, inner, wirings * out_size)
-    y = y.view(wirings, out_size, blocks[1], blocks[3]).transpose(1, 2)
-    return y.reshape(*prefix, *batch, out_size, *feature_shape).to(x.dtype)
+    run = functools.partial(dispatch, ENGINES, x.device)
+    return _compute(run, rows, cols, values, x, out_size, features)
 
 
-def _contract_fused(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int) -> Tensor:
-    """Contract (w, b, n, f) in the kernel, which wants (w, n, lanes) and takes any strides."""
-    from sparsewire.ops.contract._triton import operators
+def _compute(
+    engine: Callable[..., Tensor],
+    rows: Tensor,
+    cols: Tensor,
+    values: Tensor,
+    x: Tensor,
+    out_size: int,
+    features: int,
+) -> Tensor:
+    """Call an engine, which takes the input as (w, b, n, f) and returns (w, b, out_size, f).
 
+    It computes in the dtype of the values that it is given, which is float32 at least.
+    """
+    axis, prefix = x.dim() - features - 1, rows.dim() - 1
+    before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    blocks = math.prod(before[:prefix]), math.prod(before[prefix:]), n, math.prod(after)
+    values = values.to(working_dtype(torch.promote_types(values.dtype, x.dtype)))
+    y = engine(rows, cols, values, x.reshape(blocks), out_size)
+    return y.reshape((*before, out_size, *after)).to(x.dtype)
+
+
+def _dense(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int) -> Tensor:
+    w, _, n, _ = x.shape
+    cells = (rows * n + cols).reshape(w, rows.shape[-1])
+    dense = values.new_zeros(w, out_size * n).scatter_add(-1, cells, values.reshape(cells.shape))
+    return torch.einsum("woi,wbif->wbof", dense.view(w, out_size, n), x.to(values.dtype))
+
+
+def _in_chunks(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int) -> Tensor:
+    """Contract with one block-diagonal matrix that has a block for each wiring.
+
+    The batch is the innermost axis, so that each tuple moves one contiguous run of numbers.
+    """
     w, b, n, f = x.shape
-    inner = x.transpose(1, 2).reshape(w, n, b * f)
-    y = operators.contract(rows, cols, values, inner, out_size)
+    inner = x.to(values.dtype).transpose(1, 2).reshape(w * n, b * f)
+    if rows.dim() > 1:
+        block = torch.arange(w, device=rows.device).view(*rows.shape[:-1], 1)
+        rows, cols = rows + block * out_size, cols + block * n
+    rows, cols, values = rows.reshape(-1), cols.reshape(-1), values.reshape(-1)
+    # An exported program takes a batch of any size, so its form may not depend on that size.
+    if torch.compiler.is_exporting() or rows.numel() * b * f <= _SMALL_ELEMENTS:
+        moved = _take_rows(inner, cols) * values.unsqueeze(-1)
+        y: Any = _add_rows(inner.new_zeros(w * out_size, b * f), rows, moved)
+    else:
+        y = _Contract.apply(rows, cols, values, inner, w * out_size)
     return y.view(w, out_size, b, f).transpose(1, 2)
 
 
-def _contract_plainly(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, size: int) -> Tensor:
-    """y[row_j] += v_j x[col_j], a row of lanes at a time; autograd keeps what was gathered."""
-    moved = _take_rows(x, cols) * values.unsqueeze(-1)
-    return _add_rows(x.new_zeros(size, x.shape[1]), rows, moved)
+def _fused(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int) -> Tensor:
+    from sparsewire.ops.contract._triton import operators
+
+    w, b, n, f = x.shape
+    tuples = (t.reshape(w, rows.shape[-1]) for t in (rows, cols, values))
+    inner = x.transpose(1, 2).reshape(w, n, b * f)
+    return operators.contract(*tuples, inner, out_size).view(w, out_size, b, f).transpose(1, 2)
+
+
+ENGINES = (
+    Engine("triton", _fused, takes=lambda rows, *_: not deterministic(rows.device)),
+    Engine("chunked", _in_chunks),
+    Engine("reference", _dense),
+)
 
 
 class _Contract(torch.autograd.Function):
-    """The same in parts, and nothing that was gathered is kept."""
+    """y[row_j] += v_j x[col_j] in chunks, which are gathered again in the backward pass."""
 
     @staticmethod
     def forward(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, size: int) -> Tensor:
         y = x.new_zeros(size, x.shape[1])
-        for part in _parts(rows, x):
-            y = _add_rows(y, rows[part], _take_rows(x, cols[part]).mul_(values[part].unsqueeze(-1)))
+        for chunk in _chunks(rows, x):
+            y = _add_rows(
+                y, rows[chunk], _take_rows(x, cols[chunk]).mul_(values[chunk].unsqueeze(-1))
+            )
         # When torch 2.11 compiles a function, the gradient of a result changed in place is lost.
         return y.clone() if torch.compiler.is_compiling() else y
 
@@ -192,13 +215,13 @@ class _Contract(torch.autograd.Function):
 
 
 class _Dot(torch.autograd.Function):
-    """v_j = y[row_j] · x[col_j]: an outer product, read where the sparse matrix has its tuples."""
+    """v_j = y[row_j] · x[col_j]: an outer product at the places of the tuples."""
 
     @staticmethod
     def forward(rows: Tensor, cols: Tensor, y: Tensor, x: Tensor) -> Tensor:
         out = x.new_empty(rows.shape)
-        for part in _parts(rows, x):
-            out[part] = _take_rows(y, rows[part]).mul_(_take_rows(x, cols[part])).sum(-1)
+        for chunk in _chunks(rows, x):
+            out[chunk] = _take_rows(y, rows[chunk]).mul_(_take_rows(x, cols[chunk])).sum(-1)
         return out
 
     @staticmethod
@@ -217,11 +240,11 @@ class _Dot(torch.autograd.Function):
 
 
 def _call(function: Any) -> Any:
-    """Only a backward pass that will itself be differentiated needs a node in the graph."""
+    """Skip autograd in a backward pass that will not itself be differentiated."""
     return function.apply if torch.is_grad_enabled() else function.forward
 
 
-def _parts(rows: Tensor, x: Tensor) -> Iterator[slice]:
+def _chunks(rows: Tensor, x: Tensor) -> Iterator[slice]:
     step = max(_CHUNK_ELEMENTS // max(x.shape[1], 1), 1)
     return (slice(start, start + step) for start in range(0, rows.shape[0], step))
 
@@ -236,7 +259,7 @@ def _take_rows(table: Tensor, index: Tensor) -> Tensor:
 
 
 def _add_rows(table: Tensor, index: Tensor, rows: Tensor) -> Tensor:
-    """Add rows to those of a table, which is changed."""
+    """Add rows to a table, in place."""
     lanes = table.shape[1]
     if lanes == 1:
         return table.view(-1).scatter_add_(0, index, rows.view(-1)).view_as(table)
@@ -245,8 +268,8 @@ def _add_rows(table: Tensor, index: Tensor, rows: Tensor) -> Tensor:
 
 def _flatten(
     indices: Tensor, values: Tensor, x: Tensor, out_shape: Sequence[int], features: int
-) -> tuple[Tensor, Tensor, tuple[int, ...], int]:
-    """Check everything; return rows, columns, the input's shape and the axis where it starts."""
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Check everything; return rows, columns, the flattened input and its contracted axis."""
     outs = check_shape("out_shape", out_shape)
     check_integer("indices", indices)
     check_floating("values", values)
@@ -272,11 +295,12 @@ def _flatten(
         _check_inside(indices, (*outs, *ins))
     rows = flat_index(indices[..., : len(outs)], outs)
     cols = flat_index(indices[..., len(outs) :], ins)
-    return rows, cols, ins, first
+    flat = x.reshape(*x.shape[:first], math.prod(ins), *x.shape[first + in_rank :])
+    return rows, cols, flat, first
 
 
 def _check_inside(indices: Tensor, shape: Sequence[int]) -> None:
-    """Refuse indices outside of W: flattened, they would be other elements of it."""
+    """Raise an error for indices outside W, which flattened would be other elements of it."""
     if not indices.numel():
         return
     flat = indices.flatten(0, -2)

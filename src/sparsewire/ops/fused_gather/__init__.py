@@ -1,9 +1,8 @@
-"""Stages 2 to 5 in one, for contexts of one continuous tuple that read from one input each.
+"""Stages 2 to 5 in one, for contexts of one continuous tuple that gather from one input each.
 
-This is the case of templates such as `fan_in`, of which glimpse attention is made: every output
-draws its own few tuples, so that nothing but the result need ever be stored. `read_drawn` is the
-specification, plain PyTorch on tuples that were drawn before; `read` is the fused kernel, which
-draws as `sample` does.
+This is the case of templates such as `fan_in`, on which glimpse attention is built: each output
+samples its own few tuples, so that only the result has to be stored. `gather_reference` is the
+specification, in plain PyTorch for tuples sampled before; the kernel samples as `sample` does.
 """
 
 import math
@@ -14,119 +13,188 @@ import torch
 from torch import Tensor
 
 from sparsewire.annotations import Float, Int
-from sparsewire.engines import deterministic, kernels_run
+from sparsewire.engines import Engine, deterministic, dispatch, kernels_run
 from sparsewire.ops.bound import working_dtype
-from sparsewire.ops.density import Kind, tame
+from sparsewire.ops.density import Density
 from sparsewire.ops.repeats import mark_repeats
-from sparsewire.ops.sample import draw_seed
-from sparsewire.ops.spread._chunked import ChunkedSpread
+from sparsewire.ops.sample import sample, sample_seed
+from sparsewire.ops.spread import spread_reference
 
-# What a thread of the kernel can hold: cells of the box around a mean in which repeats are found
-# by their place, and samples from everywhere, which are compared with each other.
+# What a thread of the kernel can hold: cells of the box around a mean, in which repeats are found
+# by their position, and samples from everywhere, which are compared with each other.
 _LARGEST_BOX, _LARGEST_GLOBAL = 512, 64
 
 
-class Where(NamedTuple):
-    """Where contexts read: sizes of the learned columns, and what they are in the flat input."""
+class Addresses(NamedTuple):
+    """Where index tuples are in the flat input: base[context] + Σ_d index[d] · strides[d]."""
 
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # of the learned columns
     strides: tuple[int, ...]
-    base: Int[Tensor, " c"]  # what the fixed columns of each context add up to
+    base: Int[Tensor, " c"]  # from the fixed columns of each context
 
 
-def can_read(
+def fused_gather(
+    means: Float[Tensor, "w c r"],
+    variances: Float[Tensor, "w c r"],
+    values: Float[Tensor, "w c"],
+    x: Float[Tensor, "w n"],
+    addresses: Addresses,
+    region: Sequence[int],
+    local_samples: int,
+    global_samples: int,
+    density: Density = "gaussian",
+    degrees: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "w c"]:
+    """Sample, mark repeats, spread and contract: z = v Σ_j p_j x[j] for each context.
+
+    Args:
+        means: One continuous tuple for each context.
+        variances: Their variances.
+        values: Their values.
+        x: One flat input for each element of `w`.
+        addresses: Where index tuples are in the input.
+        region: As in `sample`.
+        local_samples: As in `sample`.
+        global_samples: As in `sample`.
+        density: As in `spread`.
+        degrees: As in `spread`.
+        generator: As in `sample`.
+
+    Examples:
+        >>> addresses = Addresses(sizes=(4,), strides=(1,), base=torch.tensor([0]))
+        >>> means, variances = torch.tensor([[[1.0]]]), torch.tensor([[[1e-9]]])
+        >>> x = torch.tensor([[0.0, 1.0, 10.0, 0.0]])
+        >>> fused_gather(means, variances, torch.ones(1, 1), x, addresses, (2,), 1, 1)
+        tensor([[1.]])
+    """
+    tuples = means, variances, values, x, addresses, tuple(region), local_samples, global_samples
+    return dispatch(ENGINES, means.device, *tuples, density, float(degrees), generator)
+
+
+def gather_reference(
+    means: Float[Tensor, "w c r"],
+    variances: Float[Tensor, "w c r"],
+    values: Float[Tensor, "w c"],
+    x: Float[Tensor, "w n"],
+    indices: Int[Tensor, "w c s r"],
+    addresses: Addresses,
+    density: Density = "gaussian",
+    degrees: float = 1.0,
+) -> Float[Tensor, "w c"]:
+    """Compute `fused_gather` for tuples that are sampled already: the specification of the kernel.
+
+    Examples:
+        >>> addresses = Addresses(sizes=(4,), strides=(1,), base=torch.tensor([0]))
+        >>> means, variances = torch.tensor([[[1.0]]]), torch.tensor([[[0.5]]])
+        >>> x, sampled = (
+        ...     torch.tensor([[0.0, 1.0, 10.0, 0.0]]),
+        ...     torch.tensor([[[[0], [1], [2], [2]]]]),
+        ... )
+        >>> gather_reference(means, variances, torch.ones(1, 1), x, sampled, addresses)
+        tensor([[2.6955]])
+    """
+    w, c, s, _ = indices.shape
+    spots = sum(
+        (indices[..., axis] * stride for axis, stride in enumerate(addresses.strides)),
+        start=addresses.base.view(1, c, 1).expand(w, c, s),
+    )
+    gathered = x.gather(1, spots.reshape(w, c * s)).view(w, c, s)
+    tuples = means.unsqueeze(-2), variances.unsqueeze(-2), values.unsqueeze(-1)
+    excluded = mark_repeats(indices, addresses.sizes)
+    shares = spread_reference(*tuples, indices, excluded, density, degrees)
+    return (shares * gathered).sum(-1).to(x.dtype)
+
+
+def kernel_gathers(
     device: torch.device,
     in_size: int,
     sizes: Sequence[int],
     region: Sequence[int],
     global_samples: int,
 ) -> bool:
-    """Whether the fused kernel takes such contexts, reading from an input of this size."""
+    """Whether `fused_gather` runs its kernel for such contexts and an input of this size."""
+    return kernels_run(device) and _fits(device, in_size, sizes, region, global_samples)
+
+
+def box_cells(sizes: Sequence[int], region: Sequence[int]) -> int:
+    """Return the number of tuples in the region around a mean and one index to each side of it."""
+    return math.prod([min(span + 2, size) for size, span in zip(sizes, region, strict=True)])
+
+
+def _fits(
+    device: torch.device,
+    in_size: int,
+    sizes: Sequence[int],
+    region: Sequence[int],
+    global_samples: int,
+) -> bool:
     return (
-        kernels_run(device)
-        and not deterministic(device)
+        not deterministic(device)
         and max(in_size, math.prod(sizes)) < 2**31
         and box_cells(sizes, region) <= _LARGEST_BOX
         and global_samples <= _LARGEST_GLOBAL
     )
 
 
-def box_cells(sizes: Sequence[int], region: Sequence[int]) -> int:
-    """Return how many tuples lie in the region or just beside it: all those around the mean."""
-    return math.prod([min(span + 2, size) for size, span in zip(sizes, region, strict=True)])
+# The engines: all have the arguments of `fused_gather`.
 
 
-def read(
-    means: Float[Tensor, "w c r"],
-    variances: Float[Tensor, "w c r"],
-    values: Float[Tensor, "w c"],
-    x: Float[Tensor, "w n"],
-    where: Where,
-    region: Sequence[int],
+def _by_stages(
+    means: Tensor,
+    variances: Tensor,
+    values: Tensor,
+    x: Tensor,
+    addresses: Addresses,
+    region: tuple[int, ...],
     local_samples: int,
     global_samples: int,
-    density: str = "gaussian",
-    degrees: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> Float[Tensor, "w c"]:
-    """Draw, mark repeats, spread and contract: z = v Σ_j p_j x[j] for each context.
+    density: Density,
+    degrees: float,
+    generator: torch.Generator | None,
+) -> Tensor:
+    counts = local_samples, global_samples
+    indices = sample(means.unsqueeze(-2), addresses.sizes, region, *counts, generator)
+    tuples = means, variances, values, x
+    return gather_reference(*tuples, indices, addresses, density, degrees)
 
-    Needs a device for which `can_read` holds.
-    """
+
+def _fused(
+    means: Tensor,
+    variances: Tensor,
+    values: Tensor,
+    x: Tensor,
+    addresses: Addresses,
+    region: tuple[int, ...],
+    local_samples: int,
+    global_samples: int,
+    density: Density,
+    degrees: float,
+    generator: torch.Generator | None,
+) -> Tensor:
     from sparsewire.ops.fused_gather._triton import operators
 
     dtype = working_dtype(torch.promote_types(means.dtype, values.dtype))
-    z = operators.read(
-        means.to(dtype),
-        variances.to(dtype),
-        values.to(dtype),
-        x,
-        where.base,
-        draw_seed(means.device, generator),
-        where.strides,
-        where.sizes,
-        region,
-        local_samples,
-        global_samples,
-        density,
-        float(degrees),
-    )[0]
-    return z.to(x.dtype)
+    tuples = means.to(dtype), variances.to(dtype), values.to(dtype)
+    sizes, strides, base = addresses
+    seed = sample_seed(means.device, generator)
+    counts = local_samples, global_samples
+    options = strides, sizes, region, *counts, density, degrees
+    return operators.fused_gather(*tuples, x, base, seed, *options)[0].to(x.dtype)
 
 
-def read_drawn(
-    means: Float[Tensor, "w c r"],
-    variances: Float[Tensor, "w c r"],
-    values: Float[Tensor, "w c"],
-    x: Float[Tensor, "w n"],
-    indices: Int[Tensor, "w c s r"],
-    where: Where,
-    density: str = "gaussian",
-    degrees: float = 1.0,
-) -> Float[Tensor, "w c"]:
-    """Compute `read` for tuples that were drawn before: the specification of the kernel.
+def _takes(
+    means: Tensor,
+    variances: Tensor,
+    values: Tensor,
+    x: Tensor,
+    addresses: Addresses,
+    region: tuple[int, ...],
+    local_samples: int,
+    global_samples: int,
+    *_: object,
+) -> bool:
+    return _fits(means.device, x.shape[1], addresses.sizes, region, global_samples)
 
-    Examples:
-        >>> where = Where(sizes=(4,), strides=(1,), base=torch.tensor([0]))
-        >>> means, variances = torch.tensor([[[1.0]]]), torch.tensor([[[0.5]]])
-        >>> x, drawn = torch.tensor([[0.0, 1.0, 10.0, 0.0]]), torch.tensor([[[[0], [1], [2], [2]]]])
-        >>> read_drawn(means, variances, torch.ones(1, 1), x, drawn, where)
-        tensor([[2.6955]])
-    """
-    excluded = mark_repeats(indices, where.sizes)
-    w, c, s, r = indices.shape
-    spots = sum(
-        (indices[..., axis] * stride for axis, stride in enumerate(where.strides)),
-        start=where.base.view(1, c, 1).expand(w, c, s),
-    )
-    found = x.gather(1, spots.reshape(w, c * s)).view(w, c, s)
-    means, variances = tame(means, variances)
-    shares = ChunkedSpread.apply(
-        means.reshape(w * c, 1, r),
-        variances.reshape(w * c, 1, r),
-        values.reshape(w * c, 1),
-        indices.reshape(w * c, s, r),
-        excluded.view(w * c, s),
-        Kind(density, degrees, r),
-    )
-    return (shares.view(w, c, s) * found).sum(-1)
+
+ENGINES = Engine("triton", _fused, takes=_takes), Engine("reference", _by_stages)

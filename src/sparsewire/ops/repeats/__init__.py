@@ -1,4 +1,4 @@
-"""Stage 3, mark repeats: which integer tuples stand in their context already."""
+"""Stage 3, mark repeats: which integer tuples occurred earlier in their context."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from torch import Tensor
 
 from sparsewire.annotations import Bool, Int
 from sparsewire.checks import check_dims, check_integer, check_shape
-from sparsewire.engines import kernels_run
+from sparsewire.engines import Engine, dispatch
 
 Number = TypeVar("Number", Tensor, int)
 
-# Contexts up to this size are compared pair by pair in one kernel; larger ones are sorted.
+# The kernel compares contexts of up to this size pair by pair; larger ones are sorted.
 _PAIRWISE = 2**14
 
 
@@ -22,7 +22,7 @@ def flat_index(indices: Int[Tensor, "*b r"], shape: Sequence[int]) -> Int[Tensor
 
     flat = Σ_d index[d] · Π_{e > d} shape[e]
 
-    Indices are taken to lie inside `shape`; they are not checked, which would make the host wait.
+    Indices are assumed to lie inside `shape`: a check would make the host wait.
 
     Examples:
         >>> flat_index(torch.tensor([[0, 0, 0], [1, 2, 3]]), (2, 3, 4))
@@ -47,7 +47,7 @@ def flat_columns(columns: Sequence[Number], sizes: Sequence[int]) -> Number:
 def mark_repeats(indices: Int[Tensor, "*b m r"], shape: Sequence[int]) -> Bool[Tensor, "*b m"]:
     """Mark every tuple that occurred earlier in its context; the first occurrence stays unmarked.
 
-    Each (m, r) matrix is a context of its own, its indices taken to lie inside `shape`. Equality is
+    Each (m, r) matrix is a context; its indices are assumed to lie inside `shape`. Equality is
     exact: tuples are compared by `flat_index`, in O(m log m).
 
     Examples:
@@ -57,14 +57,30 @@ def mark_repeats(indices: Int[Tensor, "*b m r"], shape: Sequence[int]) -> Bool[T
     check_integer("indices", indices)
     sizes = check_shape("shape", shape)
     check_dims("indices", indices, (None, len(sizes)), "(*b, m, r)")
-    if sizes and indices.shape[-2] <= _PAIRWISE and kernels_run(indices.device):
-        from sparsewire.ops.repeats import _triton
+    return dispatch(ENGINES, indices.device, indices, sizes)
 
-        *prefix, m, r = indices.shape
-        contexts = indices.reshape(math.prod(prefix), m, r)
-        return _triton.mark_repeats(contexts, sizes).view(*prefix, m)
+
+def _by_sorting(indices: Tensor, sizes: tuple[int, ...]) -> Tensor:
     flat = flat_index(indices, sizes)
     ordered, order = flat.sort(dim=-1, stable=True)
     repeated = torch.zeros_like(flat, dtype=torch.bool)
     same = ordered[..., 1:] == ordered[..., :-1]
     return repeated.scatter(-1, order[..., 1:], same)
+
+
+def _fused(indices: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    from sparsewire.ops.repeats import _triton
+
+    *prefix, m, r = indices.shape
+    contexts = indices.reshape(math.prod(prefix), m, r)
+    return _triton.mark_repeats(contexts, sizes).view(*prefix, m)
+
+
+ENGINES = (
+    Engine(
+        "triton",
+        _fused,
+        takes=lambda indices, sizes: bool(sizes) and indices.shape[-2] <= _PAIRWISE,
+    ),
+    Engine("reference", _by_sorting),
+)

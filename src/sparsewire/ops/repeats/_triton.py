@@ -8,8 +8,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sparsewire.kernels import operator
 
-def mark(indices: Tensor, sizes: Sequence[int]) -> Tensor:
+
+def _run(indices: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return which tuples of contexts (c, m, r) occurred earlier in their context."""
     c, m, r = indices.shape
     repeated = indices.new_empty((c, m), dtype=torch.bool)
@@ -34,7 +36,7 @@ def mark(indices: Tensor, sizes: Sequence[int]) -> Tensor:
 
 @triton.jit
 def _numbers(indices, sizes, place, m, R: tl.constexpr, SHORT: tl.constexpr):
-    """Return the row-major number of each tuple."""
+    """Return the flat index of each tuple."""
     number = tl.zeros_like(place).to(tl.int64)
     for axis in tl.static_range(R):
         column = tl.load(indices + place.to(tl.int64) * R + axis, mask=place < m, other=0)
@@ -60,20 +62,20 @@ def _mark(
     indices += context * m * R
     place, lane = tile * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDE)
     mine = _numbers(indices, sizes, place, m, R, SHORT)[:, None]
-    found = tl.zeros([BLOCK, WIDE], tl.int32)
-    # Whole tiles that came earlier, then the one in which some came earlier.
+    equal = tl.zeros([BLOCK, WIDE], tl.int32)
+    # Whole tiles of earlier tuples, then the tile that holds this one.
     whole = tile * BLOCK // WIDE
     for part in range(whole):
         theirs = _numbers(indices, sizes, part * WIDE + lane, m, R, SHORT)[None, :]
-        found |= (mine == theirs).to(tl.int32)
+        equal |= (mine == theirs).to(tl.int32)
     theirs = _numbers(indices, sizes, whole * WIDE + lane, m, R, SHORT)[None, :]
     earlier = (whole * WIDE + lane)[None, :] < place[:, None]
-    found |= ((mine == theirs) & earlier).to(tl.int32)
-    tl.store(repeated + context * m + place, tl.max(found, 1).to(tl.uint8), mask=place < m)
+    equal |= ((mine == theirs) & earlier).to(tl.int32)
+    tl.store(repeated + context * m + place, tl.max(equal, 1).to(tl.uint8), mask=place < m)
 
 
 mark_repeats = operator(
     "mark_repeats(Tensor indices, SymInt[] sizes) -> Tensor",
-    mark,
+    _run,
     lambda indices, sizes: indices.new_empty(indices.shape[:-1], dtype=torch.bool),
 )

@@ -21,11 +21,11 @@ from sparsewire.checks import (
     check_sizes,
     constant,
 )
-from sparsewire.engines import kernels_run
+from sparsewire.engines import Engine, dispatch
 from sparsewire.ops.bound import working_dtype
 
-# Drawing from a power of two is exact; the remainder by a size n is then off by less than n / 2⁶².
-_DRAW_RANGE = 2**62
+# The remainder of a number below 2⁶² by a size n is uniform up to n / 2⁶².
+_RANGE = 2**62
 
 
 def sample(
@@ -36,20 +36,20 @@ def sample(
     global_samples: int,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "*b m r"]:
-    """Draw the integer tuples of a forward pass (the paper's algorithm 1).
+    """Sample the integer tuples of a forward pass (the paper's algorithm 1).
 
     For each continuous tuple: the 2^r nearest integer tuples, `local_samples` (a_l) uniform over
-    the region around its rounded mean, `global_samples` (a_g) uniform over all. Draws are with
+    the region around its rounded mean, `global_samples` (a_g) uniform over all. Sampling is with
     replacement; `mark_repeats` finds the repeats.
 
     Args:
         means: Continuous tuples inside the bounds of `shape`, any batch prefix.
         shape: Sizes of the index axes.
         region: Sizes (l_1 … l_r) of the local region, at most `shape`.
-        local_samples: Tuples drawn from the region, for each continuous tuple.
-        global_samples: Tuples drawn from everywhere, for each continuous tuple.
-        generator: Source of randomness, on the device of `means`. The same state, the same draw;
-            another device or engine draws other tuples from it.
+        local_samples: Tuples sampled from the region, for each continuous tuple.
+        global_samples: Tuples sampled from everywhere, for each continuous tuple.
+        generator: Source of randomness, on the device of `means`. The same state gives the same
+            tuples, on one device and with one engine.
 
     Returns:
         m = k · (2^r + a_l + a_g) tuples, those of the first continuous tuple first.
@@ -69,26 +69,62 @@ def sample(
     check_count("local_samples", local_samples)
     check_count("global_samples", global_samples)
     _check_generator(generator, means.device)
-    if kernels_run(means.device):
-        from sparsewire.ops.sample import _triton
+    counts = local_samples, global_samples
+    spans = check_region("region", region, sizes)
+    return dispatch(ENGINES, means.device, _resolved(means), sizes, spans, *counts, generator)
 
-        counts = local_samples, global_samples
-        seed = draw_seed(means.device, generator)
-        flat = _resolved(means).reshape(math.prod(means.shape[:-1]), len(sizes))
-        drawn = _triton.sample(flat, seed, sizes, check_region("region", region, sizes), *counts)
-        *prefix, k, rank = means.shape
-        return drawn.view(*prefix, k * drawn.shape[1], rank)
+
+def _by_stages(
+    means: Tensor,
+    sizes: tuple[int, ...],
+    spans: tuple[int, ...],
+    local_samples: int,
+    global_samples: int,
+    generator: torch.Generator | None,
+) -> Tensor:
     spots = [
-        nearest(means, sizes),
-        local(means, sizes, region, local_samples, generator),
-        everywhere(tuple(means.shape[:-1]), sizes, global_samples, generator, means.device),
+        _corners(means, sizes),
+        _in_region(means, sizes, spans, local_samples, generator),
+        _anywhere((*means.shape[:-1], global_samples), sizes, generator, means.device),
     ]
     return torch.cat(spots, dim=-2).flatten(-3, -2)
 
 
-def draw_seed(device: torch.device, generator: torch.Generator | None = None) -> Int[Tensor, "1"]:
-    """Draw the seed of a kernel, on the device: the host need not know it, and graphs draw anew."""
+def _fused(
+    means: Tensor,
+    sizes: tuple[int, ...],
+    spans: tuple[int, ...],
+    local_samples: int,
+    global_samples: int,
+    generator: torch.Generator | None,
+) -> Tensor:
+    seed = sample_seed(means.device, generator)
+    *prefix, k, r = means.shape
+    flat = means.reshape(math.prod(prefix) * k, r)
+    indices = sample_by_seed(flat, seed, sizes, spans, local_samples, global_samples)
+    return indices.view(*prefix, k * indices.shape[1], r)
+
+
+ENGINES = Engine("triton", _fused), Engine("reference", _by_stages)
+
+
+def sample_seed(device: torch.device, generator: torch.Generator | None = None) -> Int[Tensor, "1"]:
+    """Sample the seed of a kernel on the device, where a captured graph samples it anew."""
     return _random_bits((1,), generator, device)
+
+
+def sample_by_seed(
+    means: Float[Tensor, "q r"],
+    seed: Int[Tensor, "1"],
+    sizes: Sequence[int],
+    spans: Sequence[int],
+    local_samples: int,
+    global_samples: int,
+) -> Int[Tensor, "q s r"]:
+    """Return the tuples that the kernels sample from a seed, for each mean."""
+    from sparsewire.ops.sample import _triton
+
+    return _triton.sample(means, seed, sizes, spans, local_samples, global_samples)
 
 
 def nearest(means: Float[Tensor, "*b k r"], shape: Sequence[int]) -> Int[Tensor, "*b k s r"]:
@@ -105,9 +141,14 @@ def nearest(means: Float[Tensor, "*b k r"], shape: Sequence[int]) -> Int[Tensor,
                  [2, 4]]])
     """
     sizes = _check_means(means, shape)
-    low = _clamped(_resolved(means).floor(), [max(n - 2, 0) for n in sizes])
+    return _corners(_resolved(means), sizes)
+
+
+def _corners(means: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    low = _clamped(means.floor(), [max(n - 2, 0) for n in sizes])
     corners = list(itertools.product(*((0, min(n - 1, 1)) for n in sizes)))
-    return low.unsqueeze(-2) + _table(corners, means.device)
+    flat = constant([i for corner in corners for i in corner], torch.int64, means.device)
+    return low.unsqueeze(-2) + flat.view(len(corners), -1)
 
 
 def rounded(means: Float[Tensor, "*b k r"], shape: Sequence[int]) -> Int[Tensor, "*b k r"]:
@@ -128,7 +169,7 @@ def local(
     count: int,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "*b k s r"]:
-    """Draw `count` tuples for each mean, uniform over the region around its rounded value.
+    """Sample `count` tuples for each mean, uniform over the region around its rounded value.
 
     Examples:
         >>> local(
@@ -137,9 +178,18 @@ def local(
         tensor([3, 0, 3, 3, 3])
     """
     sizes, spans = _check_region(means, shape, region)
+    return _in_region(_resolved(means), sizes, spans, check_count("count", count), generator)
+
+
+def _in_region(
+    means: Tensor,
+    sizes: tuple[int, ...],
+    spans: tuple[int, ...],
+    count: int,
+    generator: torch.Generator | None,
+) -> Tensor:
     low = _region_start(means, sizes, spans).unsqueeze(-2)
-    draw_shape = (*means.shape[:-1], count)
-    return low + everywhere(draw_shape[:-1], spans, count, generator, means.device)
+    return low + _anywhere((*means.shape[:-1], count), spans, generator, means.device)
 
 
 def window(
@@ -154,7 +204,7 @@ def window(
                  [0, 7]]])
     """
     sizes, spans = _check_region(means, shape, region)
-    low = _region_start(means, sizes, spans).unsqueeze(-2)
+    low = _region_start(_resolved(means), sizes, spans).unsqueeze(-2)
     axes = [torch.arange(n, device=means.device) for n in spans]
     return low + torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
 
@@ -166,7 +216,7 @@ def everywhere(
     generator: torch.Generator | None = None,
     device: torch.device | None = None,
 ) -> Int[Tensor, "*b s r"]:
-    """Draw `count` tuples for each place of the batch prefix, uniform over all index tuples.
+    """Sample `count` tuples for each element of the prefix, uniform over all index tuples.
 
     Examples:
         >>> everywhere((), (8, 100), 3, torch.Generator().manual_seed(0))
@@ -175,43 +225,44 @@ def everywhere(
                 [ 3, 54]])
     """
     sizes = check_shape("shape", shape)
-    check_count("count", count)
-    size = (*prefix, count, len(sizes))
-    drawn = _random_bits(size, generator, device)
-    return drawn % constant(sizes, torch.int64, drawn.device)
+    return _anywhere((*prefix, check_count("count", count)), sizes, generator, device)
+
+
+def _anywhere(
+    prefix: Sequence[int],
+    sizes: Sequence[int],
+    generator: torch.Generator | None,
+    device: torch.device | None,
+) -> Tensor:
+    bits = _random_bits((*prefix, len(sizes)), generator, device)
+    return bits % constant(sizes, torch.int64, bits.device)
 
 
 def _random_bits(
     size: Sequence[int], generator: torch.Generator | None, device: torch.device | None
 ) -> Tensor:
-    # Said only where there is one: the form with a generator does not take symbolic sizes.
-    given: Any = {} if generator is None else {"generator": generator}
-    return torch.randint(_DRAW_RANGE, tuple(size), device=device, **given)
+    # Passed only if there is one: the overload with a generator does not take symbolic sizes.
+    options: Any = {} if generator is None else {"generator": generator}
+    return torch.randint(_RANGE, tuple(size), device=device, **options)
 
 
 def _region_start(means: Tensor, sizes: Sequence[int], spans: Sequence[int]) -> Tensor:
-    """First index of the region on each axis: centred on the rounded mean, pushed inside."""
-    means = _resolved(means)
+    """Return the first index of the region on each axis: around the rounded mean, inside bounds."""
     half = constant([span // 2 for span in spans], means.dtype, means.device)
     return _clamped(means.round() - half, [n - s for n, s in zip(sizes, spans, strict=True)])
 
 
 def _clamped(floats: Tensor, last: Sequence[int]) -> Tensor:
-    """Turn floats into valid indices 0 … last, NaN too: no bad number becomes a bad address."""
+    """Convert floats, NaN too, to valid indices 0 … last."""
     upper = constant(last, floats.dtype, floats.device)
     whole = torch.minimum(floats, upper).long()
-    # Once more, for a long axis has no exact last index in floating point.
+    # Clamp the integers as well: a long axis has no exact last index in floating point.
     return torch.minimum(whole, constant(last, torch.int64, floats.device)).clamp_(min=0)
 
 
 def _resolved(means: Tensor) -> Tensor:
-    """Means without their gradient, in a dtype that can tell indices apart."""
+    """Return the means without gradient, in a dtype that represents every index."""
     return means.detach().to(working_dtype(means.dtype))
-
-
-def _table(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    flat = [number for row in rows for number in row]
-    return constant(flat, torch.int64, device).view(len(rows), -1)
 
 
 def _check_means(means: Tensor, shape: Sequence[int]) -> tuple[int, ...]:

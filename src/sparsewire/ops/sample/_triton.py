@@ -1,4 +1,4 @@
-"""The kernel of `sample`: every integer tuple of a pass, drawn in one launch."""
+"""The kernel of `sample`: every integer tuple of a pass, in one launch."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sparsewire.kernels import operator
 from sparsewire.ops._triton_philox import below, lowest_corner, random_bits, region_start
 
 _BLOCK = 256
 
 
-def draw(
+def sample_tuples(
     means: Tensor,
     seed: Tensor,
     sizes: Sequence[int],
@@ -26,7 +27,7 @@ def draw(
     indices = means.new_empty((q, samples, r), dtype=torch.int64)
     count = q * samples
     if count:
-        _draw[(triton.cdiv(count, _BLOCK),)](
+        _sample[(triton.cdiv(count, _BLOCK),)](
             means.contiguous(),
             seed,
             indices,
@@ -42,7 +43,7 @@ def draw(
 
 
 @triton.jit
-def _draw(
+def _sample(
     means,
     seed,
     indices,
@@ -56,7 +57,7 @@ def _draw(
 ):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < count
-    # For each continuous tuple first the 2^r nearest, then LOCAL of its region, then the others.
+    # For each continuous tuple: the 2^r nearest, LOCAL from its region, then those from everywhere.
     sample = place % samples
     nearest, near = sample < (1 << R), sample < (1 << R) + LOCAL
     key = tl.load(seed)
@@ -89,6 +90,6 @@ def _sample_fake(
 sample = operator(
     "sample(Tensor means, Tensor seed, SymInt[] sizes, SymInt[] spans, SymInt local_samples, "
     "SymInt global_samples) -> Tensor",
-    draw,
+    sample_tuples,
     _sample_fake,
 )

@@ -1,13 +1,12 @@
-"""Stage 4, spread: continuous tuples deal their values out over the integer tuples.
+"""Stage 4, spread: continuous tuples distribute their values over the integer tuples.
 
-`proportions` and `spread_reference` are the specification; they keep the whole (k, m) table.
-`spread_chunked` computes the same in chunks of the table, forward and backward, and keeps none of
-it; `spread_compiled` compiles the chunks. `spread` chooses by device and size, and on a GPU it runs
-fused kernels.
+`proportions` and `spread_reference` are the specification and store the whole (k, m) table. The
+other engines of `spread` compute the same in chunks of the table or in fused kernels, forward and
+backward, and store none of it.
 """
 
+import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,13 +22,13 @@ from sparsewire.checks import (
     check_integer,
     check_range,
 )
-from sparsewire.engines import chosen, kernels_run
+from sparsewire.engines import Engine, dispatch
 from sparsewire.ops.bound import working_dtype
 from sparsewire.ops.density import DEGREES, DENSITIES, Density, Kind, hidden_logit, tame
+from sparsewire.ops.spread import _compiled
 from sparsewire.ops.spread._chunked import ChunkedSpread
-from sparsewire.ops.spread._compiled import WORTHWHILE, CompiledSpread, available
 
-# Tables this small are cheaper to keep than to make again.
+# Below this number of pairs the table is cheaper to store than to recompute.
 _SMALL_PAIRS = 2**13
 
 
@@ -43,13 +42,13 @@ def spread(
     degrees: float = 1.0,
     tolerance: float = 1e-7,
 ) -> Float[Tensor, "*b m"]:
-    """Give every integer tuple its share of the values.
+    """Distribute each value over the integer tuples, in proportion to their densities.
 
     v'_j = Σ_i v_i p_ij / Σ_l p_il, where p_ij = N(index_j | mean_i, diag(variance_i)) and both
     sums leave out the excluded tuples. Computed in log space: finite for every finite input.
 
-    Time is O(k·m); memory, backward included, is O(k + m): the table of pairs is made in chunks
-    and made again in the backward pass, and in that of the second derivative. Gradients reach
+    Time is O(k·m); memory, backward included, is O(k + m): the table of pairs is computed in chunks
+    and recomputed in the backward pass, and in that of the second derivative. Gradients reach
     means, variances and values.
 
     Args:
@@ -57,13 +56,13 @@ def spread(
         variances: Their positive variances, one for each axis.
         values: Their values.
         indices: Integer tuples of the same contexts.
-        excluded: Integer tuples that get nothing (repeats).
+        excluded: Integer tuples that receive nothing (repeats).
         density: `"gaussian"`, or `"student"` for heavy tails: the multivariate Student-t density,
             p_ij ∝ (1 + δ_ij / ν)^(−(ν + r) / 2) with δ the squared distance in units of variance.
         degrees: Degrees of freedom ν of `"student"`; the smaller, the heavier the tails.
-        tolerance: Share of its value that a continuous tuple may lose to integer tuples too far
-            away to matter, which the kernels then skip where the table is large; 0 skips nothing.
-            The other engines skip nothing.
+        tolerance: Largest share of its value that a continuous tuple may lose because the engine
+            `"triton"` skips integer tuples far from it, in large tables; 0 skips nothing. The
+            other engines skip nothing.
 
     Returns:
         Values of the integer tuples, in float32 (float64 for float64).
@@ -76,121 +75,9 @@ def spread(
         >>> spread(means, variances, torch.tensor([1.0, 10.0]), indices, excluded)
         tensor([0.2554, 1.9373, 5.7541, 0.0000, 3.0532])
     """
-    check_range("tolerance", tolerance, 0.0, 1.0)
-    check_floating("means", means)
-    check_integer("indices", indices)
-    check_dims("indices", indices, (None, None), "(*b, m, r)")
-    tensors = means, variances, values, indices, excluded
-    if kernels_run(means.device):
-        return _spread_fused(*tensors, density, degrees, tolerance)
-    pairs = math.prod(means.shape[:-1]) * indices.shape[-2]
-    return _choose(means.device, pairs)(*tensors, density, degrees)
-
-
-def _choose(device: torch.device, pairs: int) -> Callable[..., Tensor]:
-    """Return the engine for a table of so many pairs: from its size alone, never from the past."""
-    if (name := chosen()) == "auto":
-        if pairs <= _SMALL_PAIRS:
-            return spread_reference
-        worthwhile = device.type == "cpu" and pairs >= WORTHWHILE
-        if worthwhile and not torch.compiler.is_compiling() and available():
-            return spread_compiled
-        return spread_chunked
-    if name == "compiled":
-        return spread_compiled
-    return spread_reference if name == "reference" else spread_chunked
-
-
-def _spread_fused(
-    means: Tensor,
-    variances: Tensor,
-    values: Tensor,
-    indices: Tensor,
-    excluded: Tensor | None,
-    density: Density,
-    degrees: float,
-    tolerance: float,
-) -> Tensor:
-    """Compute `spread` in Triton kernels."""
-    from sparsewire.ops.spread._triton import operators
-
-    _check(means, variances, indices, excluded, density, degrees, values)
-    flat = _flatten(means, variances, values, indices, excluded)
-    out = operators.spread(*flat, density, float(degrees), float(tolerance))[0]
-    return out.view(indices.shape[:-1])
-
-
-def spread_chunked(
-    means: Float[Tensor, "*b k r"],
-    variances: Float[Tensor, "*b k r"],
-    values: Float[Tensor, "*b k"],
-    indices: Int[Tensor, "*b m r"],
-    excluded: Bool[Tensor, "*b m"] | None = None,
-    density: Density = "gaussian",
-    degrees: float = 1.0,
-) -> Float[Tensor, "*b m"]:
-    """Compute `spread` in O(k + m) memory: in chunks of the table, made again for the gradient.
-
-    Examples:
-        >>> means, variances = torch.tensor([[1.0], [2.0]]), torch.ones(2, 1)
-        >>> spread_chunked(means, variances, torch.ones(2), torch.tensor([[1], [2]]))
-        tensor([1., 1.])
-    """
-    tensors = means, variances, values, indices, excluded
-    return _apply(ChunkedSpread, *tensors, density, degrees)
-
-
-def spread_compiled(
-    means: Float[Tensor, "*b k r"],
-    variances: Float[Tensor, "*b k r"],
-    values: Float[Tensor, "*b k"],
-    indices: Int[Tensor, "*b m r"],
-    excluded: Bool[Tensor, "*b m"] | None = None,
-    density: Density = "gaussian",
-    degrees: float = 1.0,
-) -> Float[Tensor, "*b m"]:
-    """Compute `spread_chunked` with the chunks compiled; where that cannot be, it is the same.
-
-    The first call compiles, for some seconds, unless an earlier process has done so.
-    """
-    if means.device.type != "cpu" or torch.compiler.is_compiling() or not available():
-        return spread_chunked(means, variances, values, indices, excluded, density, degrees)
-    tensors = means, variances, values, indices, excluded
-    return _apply(CompiledSpread, *tensors, density, degrees)
-
-
-def _apply(
-    function: type[torch.autograd.Function],
-    means: Tensor,
-    variances: Tensor,
-    values: Tensor,
-    indices: Tensor,
-    excluded: Tensor | None,
-    density: Density,
-    degrees: float,
-) -> Tensor:
-    """Check everything and call an engine that wants contexts in one dimension."""
-    _check(means, variances, indices, excluded, density, degrees, values)
-    means, variances, *rest = _flatten(means, variances, values, indices, excluded)
-    kind = Kind(density, float(degrees), means.shape[-1])
-    out: Any = function.apply(*tame(means, variances), *rest, kind)
-    return out.view(indices.shape[:-1])
-
-
-def _flatten(
-    means: Tensor, variances: Tensor, values: Tensor, indices: Tensor, excluded: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Bring all to the working dtype and the contexts to one dimension."""
-    dtype = working_dtype(torch.promote_types(means.dtype, values.dtype))
-    *prefix, m, r = indices.shape
-    contexts, k = math.prod(prefix), means.shape[-2]
-    return (
-        means.to(dtype).reshape(contexts, k, r),
-        variances.to(dtype).reshape(contexts, k, r),
-        values.to(dtype).reshape(contexts, k),
-        indices.reshape(contexts, m, r),
-        None if excluded is None else excluded.reshape(contexts, m),
-    )
+    _check(means, variances, values, indices, excluded, density, degrees, tolerance)
+    options = density, float(degrees), float(tolerance)
+    return dispatch(ENGINES, means.device, means, variances, values, indices, excluded, *options)
 
 
 def spread_reference(
@@ -201,6 +88,7 @@ def spread_reference(
     excluded: Bool[Tensor, "*b m"] | None = None,
     density: Density = "gaussian",
     degrees: float = 1.0,
+    tolerance: float = 1e-7,
 ) -> Float[Tensor, "*b m"]:
     """Compute `spread` from the whole table of proportions: the specification of every engine.
 
@@ -209,10 +97,8 @@ def spread_reference(
         >>> spread_reference(means, variances, torch.ones(2), torch.tensor([[1], [2]]))
         tensor([1., 1.])
     """
-    _check(means, variances, indices, excluded, density, degrees, values)
-    means = means.to(torch.promote_types(means.dtype, values.dtype))
-    table = _proportions(means, variances, indices, excluded, density, degrees)
-    return (values.to(table.dtype).unsqueeze(-1) * table).sum(-2)
+    _check(means, variances, values, indices, excluded, density, degrees, tolerance)
+    return _whole_table(means, variances, values, indices, excluded, density, degrees, tolerance)
 
 
 def proportions(
@@ -223,16 +109,16 @@ def proportions(
     density: Density = "gaussian",
     degrees: float = 1.0,
 ) -> Float[Tensor, "*b k m"]:
-    """Return the table p'_ij = p_ij / Σ_l p_il: what share of tuple i goes to integer tuple j.
+    """Return the table p'_ij = p_ij / Σ_l p_il: the share of tuple i that integer tuple j receives.
 
-    Each row sums to one (to zero where every integer tuple is excluded). The table is as large as
-    it looks: for tests and for looking at, not for training.
+    Each row sums to one (to zero where every integer tuple is excluded). The whole table is stored:
+    for tests and for inspection, not for training.
 
     Examples:
         >>> proportions(torch.tensor([[1.0]]), torch.tensor([[0.5]]), torch.tensor([[0], [1], [2]]))
         tensor([[0.2119, 0.5761, 0.2119]])
     """
-    _check(means, variances, indices, excluded, density, degrees)
+    _check(means, variances, None, indices, excluded, density, degrees)
     return _proportions(means, variances, indices, excluded, density, degrees)
 
 
@@ -241,13 +127,14 @@ def _proportions(
     variances: Tensor,
     indices: Tensor,
     excluded: Tensor | None,
-    density: str,
+    density: Density,
     degrees: float,
 ) -> Tensor:
     dtype = working_dtype(means.dtype)
     means, variances = tame(means.to(dtype), variances.to(dtype))
     steps = indices.to(dtype).unsqueeze(-3) - means.unsqueeze(-2)
-    distance = (steps.square() * variances.reciprocal().unsqueeze(-2)).sum(-1)
+    # Scale before squaring, or the gradient of the variance overflows.
+    distance = (steps * variances.sqrt().reciprocal().unsqueeze(-2)).square().sum(-1)
     logits = Kind(density, degrees, means.shape[-1]).log_density(distance)
     if excluded is None:
         return logits.softmax(-1)
@@ -258,17 +145,19 @@ def _proportions(
 def _check(
     means: Tensor,
     variances: Tensor,
+    values: Tensor | None,
     indices: Tensor,
     excluded: Tensor | None,
     density: str,
     degrees: float,
-    values: Tensor | None = None,
+    tolerance: float = 0.0,
 ) -> None:
     check_floating("means", means)
     check_floating("variances", variances)
     check_integer("indices", indices)
     check_choice("density", density, DENSITIES)
     check_range("degrees", degrees, *DEGREES)
+    check_range("tolerance", tolerance, 0.0, 1.0)
     check_dims("means", means, (None, None), "(*b, k, r)")
     *prefix, k, r = means.shape
     if r < 1:
@@ -286,3 +175,78 @@ def _check(
     check_devices(
         means=means, variances=variances, values=values, indices=indices, excluded=excluded
     )
+
+
+def _flatten(
+    means: Tensor, variances: Tensor, values: Tensor, indices: Tensor, excluded: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """Convert all to the working dtype, and the prefix to one dimension of contexts."""
+    dtype = working_dtype(torch.promote_types(means.dtype, values.dtype))
+    *prefix, m, r = indices.shape
+    contexts, k = math.prod(prefix), means.shape[-2]
+    return (
+        means.to(dtype).reshape(contexts, k, r),
+        variances.to(dtype).reshape(contexts, k, r),
+        values.to(dtype).reshape(contexts, k),
+        indices.reshape(contexts, m, r),
+        None if excluded is None else excluded.reshape(contexts, m),
+    )
+
+
+# The engines: all have the arguments of `spread`, which are checked.
+
+
+def _whole_table(
+    means: Tensor,
+    variances: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    excluded: Tensor | None,
+    density: Density,
+    degrees: float,
+    tolerance: float,
+) -> Tensor:
+    means = means.to(torch.promote_types(means.dtype, values.dtype))
+    table = _proportions(means, variances, indices, excluded, density, degrees)
+    return (values.to(table.dtype).unsqueeze(-1) * table).sum(-2)
+
+
+def _in_chunks(function: type[torch.autograd.Function], *args: Any) -> Tensor:
+    *tensors, density, degrees, _ = args
+    means, variances, *rest = _flatten(*tensors)
+    kind = Kind(density, degrees, means.shape[-1])
+    out: Any = function.apply(*tame(means, variances), *rest, kind)
+    return out.view(tensors[3].shape[:-1])
+
+
+def _fused(*args: Any) -> Tensor:
+    from sparsewire.ops.spread._triton import operators
+
+    *tensors, density, degrees, tolerance = args
+    out = operators.spread(*_flatten(*tensors), density, degrees, tolerance)[0]
+    return out.view(tensors[3].shape[:-1])
+
+
+def _pairs(means: Tensor, variances: Tensor, values: Tensor, indices: Tensor, *_: Any) -> int:
+    return values.numel() * indices.shape[-2]
+
+
+def _can_compile(means: Tensor, *_: Any) -> bool:
+    return means.device.type == "cpu" and _compiled.available()
+
+
+ENGINES = (
+    Engine("triton", _fused),
+    Engine(
+        "compiled",
+        functools.partial(_in_chunks, _compiled.CompiledSpread),
+        takes=_can_compile,
+        pays=lambda *args: _pairs(*args) >= _compiled.WORTHWHILE,
+    ),
+    Engine(
+        "chunked",
+        functools.partial(_in_chunks, ChunkedSpread),
+        pays=lambda *args: _pairs(*args) > _SMALL_PAIRS,
+    ),
+    Engine("reference", _whole_table),
+)

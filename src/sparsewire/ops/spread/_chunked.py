@@ -1,4 +1,4 @@
-"""The memory-linear engine of `spread`: chunks of the table, made again in the backward pass."""
+"""The memory-linear engine of `spread`: chunks of the table, recomputed in the backward pass."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -8,13 +8,13 @@ from torch import Tensor
 
 from sparsewire.ops.density import FARTHEST, Kind, hidden_logit
 
-# Pairs in flight at once: a chunk of this many floats sits in a core's cache, or fills a GPU.
+# Pairs computed at once: a chunk of this many floats fits in a core's cache, or fills a GPU.
 _CHUNK_PAIRS = {"cpu": 2**17}
 _CHUNK_PAIRS_ELSEWHERE = 2**22
 
 
 class ChunkedSpread(torch.autograd.Function):
-    """Contexts of shape (c, k, r) against (c, m, r); only the inputs are kept for the gradient."""
+    """Spread contexts (c, k, r) over (c, m, r); only the inputs are saved for the backward pass."""
 
     @staticmethod
     def forward(
@@ -41,8 +41,8 @@ class ChunkedSpread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        found = differentiate(ChunkedSpreadBackward, *grads, *ctx.saved_tensors, ctx.kind)
-        return (*found, None, None, None)
+        result = differentiate(ChunkedSpreadBackward, *grads, *ctx.saved_tensors, ctx.kind)
+        return (*result, None, None, None)
 
 
 class ChunkedSpreadBackward(torch.autograd.Function):
@@ -62,15 +62,15 @@ class ChunkedSpreadBackward(torch.autograd.Function):
         excluded: Tensor | None,
         kind: Kind,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        # Made first: small results left between the passing tables would break up the memory.
+        # Allocated first: small tensors between the temporary tables would fragment the memory.
         grads = torch.empty_like(means), torch.empty_like(variances), torch.empty_like(values)
         if excluded is not None:
             grad = grad.masked_fill(excluded, 0)
         for chunk in _chunks(means, variances, values, indices, excluded):
             table, distance = chunk.pairs.proportions(kind)
             incoming = grad[chunk.contexts].unsqueeze(-2)
-            found = chunk.pairs.gradients(kind, table, distance, incoming, chunk.values)
-            for total, part in zip(grads, found, strict=True):
+            parts = chunk.pairs.gradients(kind, table, distance, incoming, chunk.values)
+            for total, part in zip(grads, parts, strict=True):
                 total[chunk.place] = part
         return grads
 
@@ -83,8 +83,7 @@ class ChunkedSpreadBackward(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         grad, means, variances, values, indices, excluded = ctx.saved_tensors
         tuples = means, variances, values
-        # A third derivative, if one will be asked for, needs the graph of this one: memory then
-        # grows with the table.
+        # A third derivative needs the graph of this one: memory then grows with the table.
         keep = torch.is_grad_enabled()
         if excluded is not None:
             grad = grad.masked_fill(excluded, 0)
@@ -107,63 +106,62 @@ class ChunkedSpreadBackward(torch.autograd.Function):
 
 
 def differentiate(function: Any, *inputs: Any) -> Any:
-    """Call a backward pass; only one that will be differentiated needs a node in the graph."""
+    """Call a backward pass, without autograd unless it will itself be differentiated."""
     return function.apply(*inputs) if torch.is_grad_enabled() else function.forward(*inputs)
 
 
 def _leaf(tensor: Tensor, keep: bool) -> Tensor:
-    """Return the tensor as one that gradients can be asked for, with its history or without."""
+    """Return a tensor that requires grad, with its history or without."""
     return tensor if keep and tensor.requires_grad else tensor.detach().requires_grad_()
 
 
 class Pairs(NamedTuple):
-    """Continuous against integer tuples, axis by axis; all of it broadcasts to their table."""
+    """Continuous and integer tuples, axis by axis; all fields broadcast to their table."""
 
     means: tuple[Tensor, ...]
-    precisions: tuple[Tensor, ...]
+    scales: tuple[Tensor, ...]
+    """One over the standard deviations; precisions would overflow in derivatives."""
     points: tuple[Tensor, ...]
     hidden: Tensor | None
 
-    def steps(self, axis: int) -> tuple[Tensor, Tensor]:
-        """Return the differences index − mean along an axis, and the same over the variance."""
-        step = self.points[axis] - self.means[axis]
-        return step, step * self.precisions[axis]
-
     def distance(self) -> Tensor:
-        """Return squared distances, made axis by axis: no (k, m, r) table."""
-        step, pull = self.steps(0)
-        distance = step * pull
-        for axis in range(1, len(self.points)):
-            distance = torch.addcmul(distance, *self.steps(axis))
+        """Return squared distances, computed axis by axis: no (k, m, r) table."""
+        step = (self.points[0] - self.means[0]) * self.scales[0]
+        distance = step * step
+        for point, mean, scale in zip(
+            self.points[1:], self.means[1:], self.scales[1:], strict=True
+        ):
+            step = (point - mean) * scale
+            distance = torch.addcmul(distance, step, step)
         return distance
 
     def logits(self, kind: Kind, distance: Tensor) -> Tensor:
-        """Return log p up to a constant, and for hidden integer tuples what makes p zero."""
+        """Return log p up to a constant, and a logit that makes p zero for hidden tuples."""
         logits = kind.log_density(distance)
         if self.hidden is not None:
             logits = logits.masked_fill(self.hidden, hidden_logit(logits.dtype))
         return logits
 
     def proportions(self, kind: Kind) -> tuple[Tensor, Tensor]:
-        """Return proportions, of which each row sums to one, and squared distances."""
+        """Return the proportions, whose rows sum to one, and the squared distances."""
         distance = self.distance()
         return self.logits(kind, distance).softmax(-1), distance
 
     def gradients(
         self, kind: Kind, table: Tensor, distance: Tensor, incoming: Tensor, values: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what means, variances and values receive; the table of proportions is used up."""
+        """Return the gradients of means, variances and values; the table is overwritten."""
         received = (table * incoming).sum(-1, keepdim=True)
         weight = table.mul_(incoming - received).mul_(values.unsqueeze(-1))
         weight.masked_fill_(distance >= FARTHEST[distance.dtype], 0)
         if (slope := kind.slope(distance)) is not None:
             weight.mul_(slope)
         to_means, to_variances = [], []
-        for axis in range(kind.rank):
-            _, pull = self.steps(axis)
-            weighted = weight * pull
+        for point, mean, scale in zip(self.points, self.means, self.scales, strict=True):
+            step = (point - mean) * scale.square()
+            weighted = weight * step
             to_means.append(weighted.sum(-1))
-            to_variances.append(weighted.mul_(pull).sum(-1) / 2)
+            to_variances.append(weighted.mul_(step).sum(-1) / 2)
         return torch.stack(to_means, -1), torch.stack(to_variances, -1), received.squeeze(-1)
 
 
@@ -176,10 +174,10 @@ class _Chunk(NamedTuple):
     values: Tensor
 
     def with_tuples(self, means: Tensor, variances: Tensor, values: Tensor) -> "_Chunk":
-        """Return the chunk with these continuous tuples, taken apart by axis."""
+        """Return the chunk with these continuous tuples, split by axis."""
         pairs = self.pairs._replace(
             means=means.unsqueeze(-1).unbind(-2),
-            precisions=variances.reciprocal().unsqueeze(-1).unbind(-2),
+            scales=variances.sqrt().reciprocal().unsqueeze(-1).unbind(-2),
         )
         return self._replace(pairs=pairs, values=values)
 
@@ -187,7 +185,7 @@ class _Chunk(NamedTuple):
 def _chunks(
     means: Tensor, variances: Tensor, values: Tensor, indices: Tensor, excluded: Tensor | None
 ) -> Iterator[_Chunk]:
-    """Cut the tables of all contexts into chunks of whole rows."""
+    """Divide the tables of all contexts into chunks of whole rows."""
     points = indices.movedim(-1, 0).to(means.dtype).contiguous().unsqueeze(-2)
     hidden = None if excluded is None else excluded.unsqueeze(-2)
     pairs = _CHUNK_PAIRS.get(means.device.type, _CHUNK_PAIRS_ELSEWHERE)
@@ -199,7 +197,7 @@ def _chunks(
 
 
 def places(values: Tensor, m: int, pairs: int) -> Iterator[tuple[slice, slice]]:
-    """Cut (c, k) rows of m into parts of so many pairs: a few contexts, or part of one."""
+    """Divide (c, k) rows of m into parts of so many pairs: a few contexts, or part of one."""
     contexts, k = values.shape
     rows = max(pairs // max(m, 1), 1)
     together, part = max(rows // max(k, 1), 1), max(min(rows, k), 1)

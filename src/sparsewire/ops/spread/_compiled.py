@@ -1,7 +1,7 @@
-"""The compiled CPU engine of `spread`: sums over pairs as loops that keep no table.
+"""The compiled CPU engine of `spread`: sums over pairs in loops that store no table.
 
-`torch.compile` makes C++ of two functions, forward and backward, in which every pair is computed
-inside the sums that need it. The second derivative is the chunked engine's.
+`torch.compile` compiles two functions to C++, forward and backward, in which every pair is computed
+inside the sums that need it. The second derivative is that of the chunked engine.
 """
 
 import functools
@@ -24,17 +24,16 @@ from sparsewire.ops.spread._chunked import (
     places,
 )
 
-# Pairs in a call from which `spread` compiles without being asked. The first call then waits some
-# twenty seconds and the process grows by a few hundred MiB, which a call this large, a second long
-# in plain chunks, soon makes up for; a smaller one should not surprise anyone who calls it once.
+# From this number of pairs, `"auto"` compiles. The first call then takes some twenty seconds more,
+# and the process a few hundred MiB; calls this large, a second each in plain chunks, soon make up
+# for it.
 WORTHWHILE = 2**26
 
-# Pairs at once. Nothing of this size is kept, unless an older compiler cannot see how.
+# Pairs computed at once. Nothing of this size is stored, except by compilers before torch 2.13.
 _CHUNK_PAIRS = 2**22
 
-# Sizes (c, k) and (c, m) that the code is laid out for. Not those of the first call: the code, and
-# with it the rounding, would depend on what was called before. One context, so that threads share
-# its rows.
+# Sizes (c, k) and (c, m) that the code is optimised for. Fixed, or the code and its rounding would
+# depend on the first call. One context, so that threads share its rows.
 _HINTS = (1, 1024), (1, 8192)
 
 _MANY = 2**30
@@ -52,7 +51,7 @@ class CompiledSpread(ChunkedSpread):
 
 
 class _Spread(torch.autograd.Function):
-    """Returns, beside the values, norms of the continuous tuples for the backward pass."""
+    """Returns the values, and norms of the continuous tuples for the backward pass."""
 
     @staticmethod
     def forward(
@@ -67,12 +66,12 @@ class _Spread(torch.autograd.Function):
         columns = _columns(means, indices, excluded)
         for place in places(values, indices.shape[-2], _CHUNK_PAIRS):
             rows = _rows(means[place], variances[place], values[place])
-            found = _run(_forward, rows, columns[:, place[0]], kind)
-            if found is None:
+            result = _run(_forward, rows, columns[:, place[0]], kind)
+            if result is None:
                 inputs = means, variances, values, indices, excluded, kind
                 return ChunkedSpread.forward(*inputs), means.new_empty(0)
-            out[place[0]] += found[0]
-            norms[:, *place] = found[1]
+            out[place[0]] += result[0]
+            norms[:, *place] = result[1]
         return (out if excluded is None else out.masked_fill(excluded, 0)), norms
 
     @staticmethod
@@ -86,10 +85,10 @@ class _Spread(torch.autograd.Function):
         *tensors, norms = ctx.saved_tensors
         inputs = grads[0], *tensors, ctx.kind
         if norms.numel():
-            found = differentiate(_SpreadBackward, *inputs, norms)
+            result = differentiate(_SpreadBackward, *inputs, norms)
         else:
-            found = differentiate(ChunkedSpreadBackward, *inputs)
-        return (*found, None, None, None)
+            result = differentiate(ChunkedSpreadBackward, *inputs)
+        return (*result, None, None, None)
 
 
 class _SpreadBackward(torch.autograd.Function):
@@ -107,15 +106,15 @@ class _SpreadBackward(torch.autograd.Function):
         norms: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         grads = torch.empty_like(means), torch.empty_like(variances), torch.empty_like(values)
-        kept = grad if excluded is None else grad.masked_fill(excluded, 0)
-        columns = _columns(means, indices, excluded, kept)
+        incoming = grad if excluded is None else grad.masked_fill(excluded, 0)
+        columns = _columns(means, indices, excluded, incoming)
         for place in places(values, indices.shape[-2], _CHUNK_PAIRS):
             rows = _rows(means[place], variances[place], values[place], *norms[:, *place])
-            found = _run(_backward, rows, columns[:, place[0]], kind)
-            if found is None:
+            result = _run(_backward, rows, columns[:, place[0]], kind)
+            if result is None:
                 inputs = grad, means, variances, values, indices, excluded, kind
                 return ChunkedSpreadBackward.forward(*inputs)
-            for total, part in zip(grads, found, strict=True):
+            for total, part in zip(grads, result, strict=True):
                 total[place] = part
         return grads
 
@@ -129,37 +128,39 @@ class _SpreadBackward(torch.autograd.Function):
 
 
 def _rows(means: Tensor, variances: Tensor, *others: Tensor) -> Tensor:
-    """Pack what belongs to continuous tuples, (q, c, k): one row of memory for each number."""
-    tuples = means.movedim(-1, 0), variances.reciprocal().movedim(-1, 0)
+    """Pack the data of continuous tuples as (q, c, k): one row of memory for each quantity."""
+    tuples = means.movedim(-1, 0), variances.sqrt().reciprocal().movedim(-1, 0)
     return torch.cat([*tuples, *(t.unsqueeze(0) for t in others)])
 
 
 def _columns(means: Tensor, indices: Tensor, excluded: Tensor | None, *others: Tensor) -> Tensor:
-    """Pack what belongs to integer tuples, (q, c, m)."""
+    """Pack the data of integer tuples as (q, c, m)."""
     points = indices.movedim(-1, 0).to(means.dtype)
     hidden = torch.zeros_like(points[0]) if excluded is None else excluded.to(means.dtype)
     return torch.cat([points, *(t.unsqueeze(0) for t in (hidden, *others))])
 
 
-def _unpack(rows: Tensor, columns: Tensor, rank: int, turned: bool = False) -> tuple[Pairs, Any]:
-    """Return the pairs as a (k, m) table, or turned, (m, k), and the other rows and columns."""
-    i, j = (-2, -1) if turned else (-1, -2)
+def _unpack(
+    rows: Tensor, columns: Tensor, rank: int, transposed: bool = False
+) -> tuple[Pairs, Any]:
+    """Return the pairs as a table, (k, m) or transposed, and the other rows and columns."""
+    i, j = (-2, -1) if transposed else (-1, -2)
     tuples, points = rows.unsqueeze(i).unbind(0), columns.unsqueeze(j).unbind(0)
     pairs = Pairs(tuples[:rank], tuples[rank : 2 * rank], points[:rank], points[rank] != 0)
     return pairs, (*tuples[2 * rank :], *points[rank + 1 :])
 
 
 def _forward(rows: Tensor, columns: Tensor, kind: Kind) -> tuple[Tensor, ...]:
-    """Return what integer tuples get; of continuous ones, the highest logit and 1 / Σ_j p_ij."""
+    """Return the values of integer tuples, and the largest logit and 1 / Σ_j p_ij of each row."""
     pairs, (values,) = _unpack(rows, columns, kind.rank)
     distance = pairs.distance()
     seen = distance if pairs.hidden is None else distance.masked_fill(pairs.hidden, math.inf)
     highest = kind.log_density(seen.amin(-1, keepdim=True))
     total = _exp(pairs.logits(kind, distance) - highest, kind).sum(-1, keepdim=True)
-    # Where all are hidden, there is nothing to divide.
+    # Where all are hidden, the total is 0.
     scale = total.clamp(min=torch.finfo(total.dtype).tiny).reciprocal()
-    # Turned, the sum over continuous tuples runs along memory too.
-    pairs, _ = _unpack(rows, columns, kind.rank, turned=True)
+    # Transposed, the sum over continuous tuples runs along memory too.
+    pairs, _ = _unpack(rows, columns, kind.rank, transposed=True)
     logits = pairs.logits(kind, pairs.distance()) - highest.mT
     out = (_exp(logits, kind) * (values * scale).mT).sum(-1)
     return out, torch.stack((highest.squeeze(-1), scale.squeeze(-1)))
@@ -176,9 +177,9 @@ def _backward(rows: Tensor, columns: Tensor, kind: Kind) -> tuple[Tensor, ...]:
 def _exp(x: Tensor, kind: Kind) -> Tensor:
     """Return exp(x) for x ≤ 0, in plain arithmetic where that is faster.
 
-    Calling a function empties the registers of a loop; Student-t loops call the logarithm anyway.
-    With x = n log 2 + y, exp(x) = 2^n exp(y): the first factor is put together from its bits, the
-    second is a Taylor polynomial, |y| < 0.35.
+    A function call spills the registers of a loop; Student-t loops call the logarithm anyway. With
+    x = n log 2 + y, exp(x) = 2^n exp(y): the first factor is assembled from its bits, the second is
+    a Taylor polynomial for |y| < 0.35.
     """
     if x.dtype != torch.float32 or kind.name != "gaussian":
         return x.exp()
@@ -198,7 +199,7 @@ _broken: set[tuple[Any, ...]] = set()
 def _run(
     function: Function, rows: Tensor, columns: Tensor, kind: Kind
 ) -> tuple[Tensor, ...] | None:
-    """Call a function, compiled; return None where that cannot be."""
+    """Call a function, compiled; return None if it cannot be compiled."""
     key = function, kind.name, kind.rank, len(rows), len(columns), rows.dtype
     if key in _broken or _busy() or not columns.numel():
         return None
@@ -211,7 +212,7 @@ def _run(
 
 
 def _busy() -> bool:
-    """Whether someone else compiles, traces or counts operations: one step of theirs is enough."""
+    """Whether a compilation, a trace or a dispatch mode is active, which would see our calls."""
     return torch.compiler.is_compiling() or is_in_torch_dispatch_mode()
 
 
@@ -219,17 +220,17 @@ def _busy() -> bool:
 def _compiled(
     function: Function, name: str, rank: int, rows: int, columns: int, dtype: torch.dtype
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """Trace a function, which leaves tensors alone to compile, and compile it for every size."""
+    """Trace a function to a graph of tensor operations, and compile it for every size."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     def function_of_tensors(rows: Tensor, columns: Tensor, degrees: Tensor) -> tuple[Tensor, ...]:
         return function(rows, columns, Kind(name, 1.0, rank)._replace(degrees=degrees))
 
     options: dict[str, Any] = {
-        # Compute again, rather than keep, whatever several sums need.
+        # Recompute, rather than store, whatever several sums need.
         "realize_opcount_threshold": _MANY,
         "realize_acc_reads_threshold": _MANY,
-        # But share, inside one loop, what needs as many numbers as a pair's weight in the gradient.
+        # But share, inside one loop, what reads as many numbers as a pair's weight in the gradient.
         "realize_reads_threshold": 3 * rank + 5 if rank > 1 else _MANY,
     }
     sizes = (rows, 2, 3), (columns, 2, 3), ()
@@ -242,7 +243,7 @@ def _compiled(
 
 
 def _any_size(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Tell the compiler that contexts, rows and columns may be as many as they like, even one."""
+    """Mark the numbers of contexts, rows and columns as dynamic, one included."""
     from torch._dynamo.decorators import mark_unbacked
 
     for table, (contexts, length) in zip((rows, columns), _HINTS, strict=True):
@@ -252,13 +253,13 @@ def _any_size(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def available() -> bool:
-    """Whether functions can be compiled here and now: there is a compiler, and it works."""
+    """Whether functions can be compiled now: there is a compiler, and it works."""
     return has_compiler() and not _busy() and _works()
 
 
 @functools.cache
 def _works() -> bool:
-    """Compile a tiny function, and return whether it really was."""
+    """Compile a tiny function, and return whether it was compiled."""
     try:
         with warnings.catch_warnings(action="ignore"):
             probe = torch.compile(lambda x: (x + 1, torch.compiler.is_compiling()), fullgraph=True)

@@ -1,13 +1,13 @@
-"""Kernels for contexts of one continuous tuple: draw, mark repeats, normalise, gather and reduce.
+"""Kernels for contexts of one continuous tuple: sample, mark repeats, normalise, gather and reduce.
 
-A context reads from one input, z = v Σ_j p_j x[j] over its distinct tuples j. Each thread has a
-context of its own and goes over its samples one by one. The backward pass draws the same tuples
-again from the seed: nothing of size (contexts × samples) is ever stored.
+A context reads from one input, z = v Σ_j p_j x[j] over its distinct tuples j. Each thread has one
+context and loops over its samples. The backward pass samples the same tuples again from the seed:
+nothing of size (contexts × samples) is ever stored.
 
 Two facts make this cheap. The integer tuple nearest to the mean is always among the samples, so the
 largest density, which softmax subtracts, is known beforehand. And most samples lie in a small box
-around the mean, the region and one more index to each side, where a bit for each cell tells whether
-it was drawn before; only the others are compared with each other.
+around the mean, the region and one more index to each side, in which one bit for each cell marks
+what was sampled before; only the samples outside are compared with each other.
 """
 
 from collections.abc import Sequence
@@ -40,13 +40,10 @@ def forward(
     global_samples: int,
     kind: Kind,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what each context reads, (w, c), from inputs (w, n), with what the gradient needs.
-
-    That is the same before it is multiplied by the value, and the normaliser.
-    """
-    out, received, total = (values.new_empty(values.shape) for _ in range(3))
+    """Return z (w, c) for inputs (w, n), and for the backward pass z / v and the normaliser."""
+    out, averages, normalisers = (values.new_empty(values.shape) for _ in range(3))
     if out.numel():
-        _read[(triton.cdiv(out.numel(), _CONTEXTS),)](
+        _gather[(triton.cdiv(out.numel(), _CONTEXTS),)](
             means.contiguous(),
             variances.contiguous(),
             values.contiguous(),
@@ -54,8 +51,8 @@ def forward(
             base,
             seed,
             out,
-            received,
-            total,
+            averages,
+            normalisers,
             tuple(strides),
             tuple(sizes),
             tuple(spans),
@@ -64,7 +61,7 @@ def forward(
             x.shape[1],
             **_options(means, sizes, spans, local_samples, global_samples, kind),
         )
-    return out, received, total
+    return out, averages, normalisers
 
 
 def backward(
@@ -75,8 +72,8 @@ def backward(
     x: Tensor,
     base: Tensor,
     seed: Tensor,
-    received: Tensor,
-    total: Tensor,
+    averages: Tensor,
+    normalisers: Tensor,
     strides: Sequence[int],
     sizes: Sequence[int],
     spans: Sequence[int],
@@ -85,13 +82,13 @@ def backward(
     kind: Kind,
     to_input: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of means, variances, values and, if asked for, the input."""
+    """Return the gradients of means, variances, values and, if `to_input`, the input."""
     to_means = means.new_empty(means.shape)
     to_variances = variances.new_empty(variances.shape)
     to_values = values.new_empty(values.shape)
     to_x = means.new_zeros(x.shape if to_input else (0,))
     if values.numel():
-        _read_backward[(triton.cdiv(values.numel(), _CONTEXTS),)](
+        _gather_backward[(triton.cdiv(values.numel(), _CONTEXTS),)](
             grad.contiguous(),
             means.contiguous(),
             variances.contiguous(),
@@ -99,8 +96,8 @@ def backward(
             x.contiguous(),
             base,
             seed,
-            received,
-            total,
+            averages,
+            normalisers,
             to_means,
             to_variances,
             to_values,
@@ -162,9 +159,9 @@ def _prepare(
         centre = bounded(raw, -FARTHEST, FARTHEST)
         precision = SCALE / bounded(variance, SHARPEST, WIDEST)
         corner = lowest_corner(raw, sizes[axis]).to(tl.int32)
-        beside = tl.minimum(corner + 1, sizes[axis] - 1)
+        upper = tl.minimum(corner + 1, sizes[axis] - 1)
         step = tl.abs(corner.to(centre.dtype) - centre)
-        step = tl.minimum(step, tl.abs(beside.to(centre.dtype) - centre))
+        step = tl.minimum(step, tl.abs(upper.to(centre.dtype) - centre))
         nearest += step * (step * precision)
         centres, precisions = centres + (centre,), precisions + (precision,)
         corners = corners + (corner,)
@@ -174,7 +171,7 @@ def _prepare(
 
 
 @triton.jit
-def _draw(seed, draw, starts, bounds, R: tl.constexpr):
+def _sample_box(seed, draw, starts, bounds, R: tl.constexpr):
     """Return uniform index tuples from boxes with these starts and sizes."""
     other = tl.zeros_like(draw).to(tl.uint64)
     index = ()
@@ -189,7 +186,7 @@ def _draw(seed, draw, starts, bounds, R: tl.constexpr):
 
 @triton.jit
 def _look_up(index, starts, sizes, spans, words, R: tl.constexpr, WORDS: tl.constexpr):
-    """Find tuples in the box of their context: whether inside, whether there before; add them."""
+    """Return whether tuples are in the box, whether they were seen there, and the updated bits."""
     cell = tl.zeros_like(index[0])
     inside = cell == 0
     for axis in tl.static_range(R):
@@ -209,11 +206,11 @@ def _look_up(index, starts, sizes, spans, words, R: tl.constexpr, WORDS: tl.cons
 
 @triton.jit
 def _add(
-    sums, index, fresh, x, to_x, strides, centres, precisions, top, received, dealt,
+    sums, index, fresh, x, to_x, strides, centres, precisions, top, average, factor,
     R: tl.constexpr, LIMIT: tl.constexpr, STUDENT: tl.constexpr, POWER: tl.constexpr,
     SCALE: tl.constexpr, BACKWARD: tl.constexpr, TO_INPUT: tl.constexpr,
 ):  # fmt: skip
-    """Add a sample to the sums of each context: normaliser and what it reads, or the gradients."""
+    """Add a sample to the sums of each context: normaliser and product, or the gradients."""
     spot = index[0] * strides[0]
     step = index[0].to(top.dtype) - centres[0]
     steps = (step,)
@@ -223,32 +220,32 @@ def _add(
         step = index[axis].to(top.dtype) - centres[axis]
         steps = steps + (step,)
         distance += step * (step * precisions[axis])
-    found = tl.load(x + spot, mask=fresh, other=0).to(top.dtype)
+    entry = tl.load(x + spot, mask=fresh, other=0).to(top.dtype)
     share = tl.where(fresh, tl.exp2(log_density(distance, LIMIT, STUDENT, POWER) - top), 0)
     if BACKWARD:
-        share *= dealt
+        share *= factor
         if TO_INPUT:
             tl.atomic_add(to_x + spot, share, mask=fresh, sem="relaxed")
-        weight = share * (found - received) * slope(distance, SCALE, STUDENT, POWER)
+        weight = share * (entry - average) * slope(distance, SCALE, STUDENT, POWER)
         weight = tl.where(distance < LIMIT, weight, 0)
         added = ()
         for axis in tl.static_range(R):
-            pull = weight * steps[axis]
-            added = added + (sums[2 * axis] + pull, sums[2 * axis + 1] + pull * steps[axis])
+            moment = weight * steps[axis]
+            added = added + (sums[2 * axis] + moment, sums[2 * axis + 1] + moment * steps[axis])
         return added
     else:
-        return (sums[0] + share, sums[1] + share * found)
+        return (sums[0] + share, sums[1] + share * entry)
 
 
 @triton.jit
 def _walk(
     sums, seed, context, live, x, to_x, strides, sizes, spans,
-    centres, precisions, corners, starts, top, received, dealt,
+    centres, precisions, corners, starts, top, average, factor,
     R: tl.constexpr, LOCAL: tl.constexpr, GLOBAL: tl.constexpr, WORDS: tl.constexpr,
     WIDE: tl.constexpr, CONTEXTS: tl.constexpr, LIMIT: tl.constexpr, STUDENT: tl.constexpr,
     POWER: tl.constexpr, SCALE: tl.constexpr, BACKWARD: tl.constexpr, TO_INPUT: tl.constexpr,
 ):  # fmt: skip
-    """Go over the distinct samples of each context, in the order in which `sample` draws them."""
+    """Loop over the distinct samples of each context, in the order of `sample`."""
     first = context * ((1 << R) + LOCAL + GLOBAL)
     words = ()
     for word in tl.static_range(WORDS):
@@ -261,14 +258,14 @@ def _walk(
         inside, before, words = _look_up(index, starts, sizes, spans, words, R, WORDS)
         sums = _add(
             sums, index, live & (before == 0), x, to_x, strides, centres, precisions, top,
-            received, dealt, R, LIMIT, STUDENT, POWER, SCALE, BACKWARD, TO_INPUT,
+            average, factor, R, LIMIT, STUDENT, POWER, SCALE, BACKWARD, TO_INPUT,
         )  # fmt: skip
     for sample in range(LOCAL):
-        index = _draw(seed, first + (1 << R) + sample, starts, spans, R)
+        index = _sample_box(seed, first + (1 << R) + sample, starts, spans, R)
         inside, before, words = _look_up(index, starts, sizes, spans, words, R, WORDS)
         sums = _add(
             sums, index, live & (before == 0), x, to_x, strides, centres, precisions, top,
-            received, dealt, R, LIMIT, STUDENT, POWER, SCALE, BACKWARD, TO_INPUT,
+            average, factor, R, LIMIT, STUDENT, POWER, SCALE, BACKWARD, TO_INPUT,
         )  # fmt: skip
     nowhere = ()
     for axis in tl.static_range(R):
@@ -276,26 +273,26 @@ def _walk(
     place = tl.arange(0, WIDE)[:, None]
     seen = tl.full([WIDE, CONTEXTS], -1, tl.int32)
     for sample in range(GLOBAL):
-        index = _draw(seed, first + (1 << R) + LOCAL + sample, nowhere, sizes, R)
+        index = _sample_box(seed, first + (1 << R) + LOCAL + sample, nowhere, sizes, R)
         inside, before, words = _look_up(index, starts, sizes, spans, words, R, WORDS)
         number = index[0]
         for axis in tl.static_range(1, R):
             number = number * sizes[axis] + index[axis]
-        # Those inside the box are told apart by their cells, the others by their numbers.
+        # Repeats inside the box are found by their cells, the others by their flat indices.
         number = tl.where(inside, -2, number)
         met = tl.max((seen == number[None, :]).to(tl.int32), 0) != 0
         seen = tl.where(place == sample, tl.where(inside, -1, number)[None, :], seen)
         sums = _add(
             sums, index, live & (before == 0) & (met == 0), x, to_x, strides, centres, precisions,
-            top, received, dealt, R, LIMIT, STUDENT, POWER, SCALE, BACKWARD, TO_INPUT,
+            top, average, factor, R, LIMIT, STUDENT, POWER, SCALE, BACKWARD, TO_INPUT,
         )  # fmt: skip
     return sums
 
 
 @triton.jit
-def _read(
-    means, variances, values, x, base, seed, out, received, total, strides, sizes, spans, count,
-    contexts, n,
+def _gather(
+    means, variances, values, x, base, seed, out, averages, normalisers, strides, sizes, spans,
+    count, contexts, n,
     R: tl.constexpr, LOCAL: tl.constexpr, GLOBAL: tl.constexpr, WORDS: tl.constexpr,
     WIDE: tl.constexpr, LIMIT: tl.constexpr, STUDENT: tl.constexpr, POWER: tl.constexpr,
     SCALE: tl.constexpr, FARTHEST: tl.constexpr, SHARPEST: tl.constexpr, WIDEST: tl.constexpr,
@@ -309,21 +306,21 @@ def _read(
     )  # fmt: skip
     here = context // contexts * n + tl.load(base + context % contexts, mask=live, other=0)
     none = tl.zeros_like(top)
-    normaliser, read = _walk(
+    normaliser, average = _walk(
         (none, none), tl.load(seed), context, live, x + here, x, strides, sizes, spans,
         centres, precisions, corners, starts, top, none, none,
         R, LOCAL, GLOBAL, WORDS, WIDE, CONTEXTS, LIMIT, STUDENT, POWER, SCALE, False, False,
     )  # fmt: skip
-    read = read / normaliser
+    average = average / normaliser
     value = tl.load(values + context, mask=live, other=0)
-    tl.store(out + context, read * value, mask=live)
-    tl.store(received + context, read, mask=live)
-    tl.store(total + context, normaliser, mask=live)
+    tl.store(out + context, average * value, mask=live)
+    tl.store(averages + context, average, mask=live)
+    tl.store(normalisers + context, normaliser, mask=live)
 
 
 @triton.jit
-def _read_backward(
-    grads, means, variances, values, x, base, seed, received, total,
+def _gather_backward(
+    grads, means, variances, values, x, base, seed, averages, normalisers,
     to_means, to_variances, to_values, to_x, strides, sizes, spans, count, contexts, n,
     R: tl.constexpr, LOCAL: tl.constexpr, GLOBAL: tl.constexpr, WORDS: tl.constexpr,
     WIDE: tl.constexpr, LIMIT: tl.constexpr, STUDENT: tl.constexpr, POWER: tl.constexpr,
@@ -339,15 +336,15 @@ def _read_backward(
     here = context // contexts * n + tl.load(base + context % contexts, mask=live, other=0)
     grad = tl.load(grads + context, mask=live, other=0)
     value = tl.load(values + context, mask=live, other=0)
-    read = tl.load(received + context, mask=live, other=0)
-    normaliser = tl.load(total + context, mask=live, other=1)
-    tl.store(to_values + context, grad * read, mask=live)
+    average = tl.load(averages + context, mask=live, other=0)
+    normaliser = tl.load(normalisers + context, mask=live, other=1)
+    tl.store(to_values + context, grad * average, mask=live)
     sums = ()
     for moment in tl.static_range(2 * R):
         sums = sums + (tl.zeros_like(top),)
     sums = _walk(
         sums, tl.load(seed), context, live, x + here, to_x + here, strides, sizes, spans,
-        centres, precisions, corners, starts, top, read, grad * value / normaliser,
+        centres, precisions, corners, starts, top, average, grad * value / normaliser,
         R, LOCAL, GLOBAL, WORDS, WIDE, CONTEXTS, LIMIT, STUDENT, POWER, SCALE, True, TO_INPUT,
     )  # fmt: skip
     for axis in tl.static_range(R):
@@ -355,7 +352,7 @@ def _read_backward(
         mean = tl.load(means + raw, mask=live, other=0)
         variance = tl.load(variances + raw, mask=live, other=1)
         precision = precisions[axis] / SCALE
-        # Numbers that were brought into range have no gradient.
+        # Clamped numbers have no gradient.
         to_mean = tl.where(tl.abs(mean) > FARTHEST, 0, sums[2 * axis] * precision)
         to_variance = sums[2 * axis + 1] * precision * precision * 0.5
         tl.store(to_means + raw, to_mean, mask=live)

@@ -1,4 +1,4 @@
-"""The fused kernel of `read` against the same computed stage by stage, from the same draw."""
+"""The kernel of `fused_gather` against the stages one by one, from the same sampled tuples."""
 
 import importlib
 import math
@@ -16,9 +16,15 @@ from torch import Tensor
 import sparsewire as sw
 from sparsewire.ops import sample
 from sparsewire.ops.density import DENSITIES, FARTHEST, SHARPEST
-from sparsewire.ops.fused_gather import Where, box_cells, can_read, read, read_drawn
+from sparsewire.ops.fused_gather import (
+    Addresses,
+    box_cells,
+    fused_gather,
+    gather_reference,
+    kernel_gathers,
+)
 
-reading = importlib.import_module("sparsewire.ops.fused_gather")
+stage = importlib.import_module("sparsewire.ops.fused_gather")
 
 in_each_dtype = pytest.mark.parametrize("dtype", dtypes, ids=str)
 densities = pytest.mark.parametrize("density", DENSITIES)
@@ -49,7 +55,7 @@ def case(
     strides = tuple(math.prod(sizes[:axis]) for axis in range(r))
     base = torch.randint(rows, (c,), generator=generator) * math.prod(sizes)
     fixed = {
-        "where": Where(sizes, strides, base),
+        "addresses": Addresses(sizes, strides, base),
         "region": region,
         "local_samples": 3,
         "global_samples": 4,
@@ -58,38 +64,38 @@ def case(
     return leaves, fixed
 
 
-def fused(device: str, where: Where, seed: int = 5, **fixed: Any) -> Callable[..., Tensor]:
-    """`read` with a generator of its own."""
-    there = where._replace(base=where.base.to(device))
+def fused(device: str, addresses: Addresses, seed: int = 5, **fixed: Any) -> Callable[..., Tensor]:
+    """`fused_gather` with a generator of its own."""
+    there = addresses._replace(base=addresses.base.to(device))
 
     def call(**leaves: Tensor) -> Tensor:
         generator = torch.Generator(device).manual_seed(seed)
-        return read(**leaves, where=there, generator=generator, **fixed)
+        return fused_gather(**leaves, addresses=there, generator=generator, **fixed)
 
     return call
 
 
 def staged(
     device: str,
-    where: Where,
+    addresses: Addresses,
     region: tuple[int, ...],
     local_samples: int,
     global_samples: int,
     seed: int = 5,
     **fixed: Any,
 ) -> Callable[..., Tensor]:
-    """`read_drawn` on what `sample` draws on the device from the same state, in plain PyTorch."""
+    """`gather_reference` of the tuples that the kernel samples from the same state."""
 
     def call(means: Tensor, variances: Tensor, values: Tensor, x: Tensor) -> Tensor:
         w, c, r = means.shape
         generator = torch.Generator(device).manual_seed(seed)
         with sw.engine("triton"):
             counts = local_samples, global_samples
-            drawn = sample(means.to(device), where.sizes, region, *counts, generator)
-        drawn = drawn.cpu().view(w, c, -1, r)
+            sampled = sample(means.to(device), addresses.sizes, region, *counts, generator)
+        sampled = sampled.cpu().view(w, c, -1, r)
         with sw.engine("chunked"):
             means, variances, values, x = (t.double() for t in (means, variances, values, x))
-            return read_drawn(means, variances, values, x, drawn, where, **fixed)
+            return gather_reference(means, variances, values, x, sampled, addresses, **fixed)
 
     return call
 
@@ -101,10 +107,10 @@ def compare(
     dtype: torch.dtype = torch.float64,
     tolerance: float | None = None,
 ) -> dict[str, Tensor]:
-    """Hold the kernel against the stages: output and every gradient."""
+    """Compare the kernel with the stages: output and every gradient."""
     leaves = cast(leaves, dtype)
     got = by_kernels(fused(device, **fixed), leaves, device)
-    # Means are drawn from as they are; the rest is computed from the same numbers in float64.
+    # Tuples are sampled for the means as they are; the rest is computed in float64.
     want = by_kernels(staged(device, **fixed), leaves, "cpu")
     assert_near(got, want, tolerance)
     return got
@@ -241,7 +247,7 @@ def test_first_and_second_derivatives(density, device):
     leaves, fixed = case((3,), (2,), 1, 1, density=density, local_samples=1, global_samples=1)
     leaves["means"].fill_(0.8)
     leaves["x"] = leaves["x"][:, :4]
-    fixed["where"] = fixed["where"]._replace(base=torch.tensor([1]))
+    fixed["addresses"] = fixed["addresses"]._replace(base=torch.tensor([1]))
     inputs = [tensor.to(device).requires_grad_() for tensor in leaves.values()]
     call = fused(device, **fixed)
 
@@ -301,7 +307,7 @@ def test_half_precision_inputs(dtype, device):
     assert_near(got, want, torch.finfo(dtype).eps)
 
 
-def test_nothing_of_the_samples_is_kept(device):
+def test_nothing_of_the_samples_is_saved(device):
     w, c, r, n = 3, 40, 2, 4 * 9 * 8
     leaves, fixed = case((9, 8), (3, 3), w, c, local_samples=20, global_samples=20)
     with sizes_kept() as kept:
@@ -317,14 +323,14 @@ def test_nothing_of_the_samples_is_kept(device):
 def test_what_the_kernel_takes(device, monkeypatch):
     there = torch.device(device)
     with sw.engine("triton"):
-        assert can_read(there, 10**4, (100, 100), (20, 20), 64)
-        assert not can_read(there, 10**4, (100, 100), (22, 20), 64)  # 24 · 22 cells
-        assert can_read(there, 10**4, (1000, 3), (168, 1), 0)  # 170 · 3 cells
-        assert not can_read(there, 10**4, (1000, 3), (169, 1), 0)
-        assert not can_read(there, 10**4, (100, 100), (20, 20), 65)
-        assert not can_read(there, 10**4, (2**16, 2**15), (3, 3), 1)
-        assert not can_read(there, 2**31, (100, 100), (20, 20), 64)
-        monkeypatch.setattr(reading, "deterministic", lambda _: True)
-        assert not can_read(there, 10**4, (100, 100), (20, 20), 64)
+        assert kernel_gathers(there, 10**4, (100, 100), (20, 20), 64)
+        assert not kernel_gathers(there, 10**4, (100, 100), (22, 20), 64)  # 24 · 22 cells
+        assert kernel_gathers(there, 10**4, (1000, 3), (168, 1), 0)  # 170 · 3 cells
+        assert not kernel_gathers(there, 10**4, (1000, 3), (169, 1), 0)
+        assert not kernel_gathers(there, 10**4, (100, 100), (20, 20), 65)
+        assert not kernel_gathers(there, 10**4, (2**16, 2**15), (3, 3), 1)
+        assert not kernel_gathers(there, 2**31, (100, 100), (20, 20), 64)
+        monkeypatch.setattr(stage, "deterministic", lambda _: True)
+        assert not kernel_gathers(there, 10**4, (100, 100), (20, 20), 64)
     with sw.engine("chunked"):
-        assert not can_read(there, 10**4, (10,), (3,), 4)
+        assert not kernel_gathers(there, 10**4, (10,), (3,), 4)

@@ -282,7 +282,7 @@ def test_draws_are_uniform(sizes, device):
     count = 20_000
     seed = torch.tensor([12345], device=device)
     means = torch.zeros(1, rank, device=device)
-    drawn = sampling.draw(means, seed, sizes, sizes, 0, count)[0, 2**rank :].cpu()
+    drawn = sampling.sample_tuples(means, seed, sizes, sizes, 0, count)[0, 2**rank :].cpu()
     strides = torch.tensor([math.prod(sizes[axis + 1 :]) for axis in range(rank)])
     cells, number = (drawn * strides).sum(-1), math.prod(sizes)
     pairs = cells.view(-1, 2)
@@ -293,7 +293,7 @@ def test_draws_are_uniform(sizes, device):
 
 def test_local_draws_are_uniform_over_the_region(device):
     seed, means = torch.tensor([5], device=device), torch.tensor([[41.5, 0.0]], device=device)
-    drawn = sampling.draw(means, seed, (100, 100), (7, 6), 20_000, 0)[0, 4:].cpu()
+    drawn = sampling.sample_tuples(means, seed, (100, 100), (7, 6), 20_000, 0)[0, 4:].cpu()
     inside = drawn - torch.tensor([39, 0])  # 41.5 is rounded to 42, and 42 − 3 = 39
     cells = inside[:, 0] * 6 + inside[:, 1]
     assert_uniform(cells, 42)

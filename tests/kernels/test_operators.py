@@ -1,4 +1,4 @@
-"""The kernels as operators: what tracing, compiling, autocast and autograd need to know of them."""
+"""The kernels as operators of `torch.library`: tracing, compiling, autocast and autograd."""
 
 import subprocess
 import sys
@@ -25,13 +25,13 @@ from sparsewire.ops.spread._triton import operators as spread_operators
 from sparsewire.sorting.halves._triton import operators as halves_library
 from sparsewire.sorting.order_loss._triton import operators as likelihood_library
 from sparsewire.sorting.soft_sort._triton import mixing_library
-from sparsewire_lab.kernels._triton import block_library, image_library
+from sparsewire_lab.kernels._triton import operators as image_operators
 
 TUPLES = 3
 
 
 def tuples(*shape: int, device: str) -> list[Tensor]:
-    """Means, variances and values that want gradients; means have this shape."""
+    """Means, variances and values that require grad; means have this shape."""
     generator = seeded(0)
     means, variances = torch.rand(2, *shape, generator=generator)
     values = torch.randn(shape[:-1], generator=generator)
@@ -39,7 +39,7 @@ def tuples(*shape: int, device: str) -> list[Tensor]:
     return [tensor.to(device).requires_grad_() for tensor in made]
 
 
-def wanted(*shape: int, device: str) -> Tensor:
+def leaf(*shape: int, device: str) -> Tensor:
     return torch.randn(shape, generator=seeded(1)).to(device).requires_grad_()
 
 
@@ -53,17 +53,17 @@ def spread_inputs(device: str, repeats: bool = True) -> list[Any]:
 def spread_backward_inputs(device: str) -> list[Any]:
     inputs = spread_inputs(device)
     left = [t.detach() for t in spread_operators.spread(*inputs)[1:]]
-    return [wanted(2, 5, device=device), *inputs[:5], *left, *inputs[5:]]
+    return [leaf(2, 5, device=device), *inputs[:5], *left, *inputs[5:]]
 
 
 def contract_inputs(device: str) -> list[Any]:
     rows, cols = random_tuples((2,), 6, (4, 5)).to(device).unbind(-1)
-    return [rows, cols, wanted(2, 6, device=device), wanted(2, 5, 3, device=device), 4]
+    return [rows, cols, leaf(2, 6, device=device), leaf(2, 5, 3, device=device), 4]
 
 
 def dot_inputs(device: str) -> list[Any]:
     rows, cols, _, x, _ = contract_inputs(device)
-    return [rows, cols, wanted(2, 4, 3, device=device), x]
+    return [rows, cols, leaf(2, 4, 3, device=device), x]
 
 
 def sample_inputs(device: str) -> list[Any]:
@@ -75,61 +75,61 @@ def mark_repeats_inputs(device: str) -> list[Any]:
     return [random_tuples((2,), 7, (3, 3)).to(device), (3, 3)]
 
 
-def read_inputs(device: str) -> list[Any]:
-    x, base = wanted(2, 72, device=device), torch.zeros(TUPLES, dtype=torch.int64, device=device)
+def gather_inputs(device: str) -> list[Any]:
+    x, base = leaf(2, 72, device=device), torch.zeros(TUPLES, dtype=torch.int64, device=device)
     seed = torch.tensor([123], device=device)
     options = (8, 1), (9, 8), (3, 2), 2, 2, "gaussian", 1.0
     return [*tuples(2, TUPLES, 2, device=device), x, base, seed, *options]
 
 
-def read_backward_inputs(device: str, to_input: bool) -> list[Any]:
-    inputs = read_inputs(device)
-    left = [t.detach() for t in gather_operators.read(*inputs)[1:]]
-    return [wanted(2, TUPLES, device=device), *inputs[:6], *left, *inputs[6:], to_input]
+def gather_backward_inputs(device: str, to_input: bool) -> list[Any]:
+    inputs = gather_inputs(device)
+    left = [t.detach() for t in gather_operators.fused_gather(*inputs)[1:]]
+    return [leaf(2, TUPLES, device=device), *inputs[:6], *left, *inputs[6:], to_input]
 
 
 def thin_conv_inputs(device: str, relu: bool) -> list[Any]:
     x = torch.randn(2, 2, 4, 5, generator=seeded(0)).to(device)
-    bias = wanted(16, device=device) if relu else None
-    return [x, wanted(16, 2, 3, 3, device=device), bias, 1 if relu else 0, relu, torch.float32]
+    bias = leaf(16, device=device) if relu else None
+    return [x, leaf(16, 2, 3, 3, device=device), bias, 1 if relu else 0, relu, torch.float32]
 
 
 def pool_relu_inputs(device: str, size: int) -> list[Any]:
     x = torch.randn(2, 3, 5, 4, generator=seeded(0)).to(device)
     x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
-    return [x, wanted(3, device=device), size]
+    return [x, leaf(3, device=device), size]
 
 
 def narrow_conv_inputs(device: str, relu: bool) -> list[Any]:
     x = torch.randn(2, 16, 3, 4, generator=seeded(0)).to(device)
     x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
-    bias = wanted(16, device=device) if relu else None
-    return [x, wanted(16, 16, 3, 3, device=device), bias, relu]
+    bias = leaf(16, device=device) if relu else None
+    return [x, leaf(16, 16, 3, 3, device=device), bias, relu]
 
 
 def norm_pool_inputs(device: str) -> list[Any]:
     x, _, size = pool_relu_inputs(device, 2)
-    return [x, wanted(3, device=device), wanted(3, device=device), 1e-5, size]
+    return [x, leaf(3, device=device), leaf(3, device=device), 1e-5, size]
 
 
 def mix_inputs(device: str, back: bool) -> list[Any]:
     gaps = torch.rand(2, 7, generator=seeded(2)).to(device).requires_grad_()
-    return [wanted(2, 6, 3, device=device), gaps, back, 0]
+    return [leaf(2, 6, 3, device=device), gaps, back, 0]
 
 
 def half_inputs(device: str) -> list[Any]:
-    return [wanted(3, 5, device=device), 2]
+    return [leaf(3, 5, device=device), 2]
 
 
 def half_backward_inputs(device: str) -> list[Any]:
     odds, lower = half_inputs(device)
     matrix = halves_library.half(odds, lower).detach()
-    return [wanted(3, 5, 5, device=device), matrix, odds, lower]
+    return [leaf(3, 5, 5, device=device), matrix, odds, lower]
 
 
 def order_cuts_inputs(device: str, bend: float) -> list[Any]:
     groups = torch.tensor([[0, 1, 1, 2, 3], [0, 0, 1, 2, 2]], dtype=torch.int32, device=device)
-    return [wanted(2, 5, device=device), groups, bend]
+    return [leaf(2, 5, device=device), groups, bend]
 
 
 OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
@@ -140,27 +140,27 @@ OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
     "dot": (contract_operators.dot, dot_inputs),
     "sample": (sample_operators.sample, sample_inputs),
     "mark_repeats": (repeats_operators.mark_repeats, mark_repeats_inputs),
-    "read": (gather_operators.read, read_inputs),
-    "read_backward": (
-        gather_operators.read_backward,
-        lambda device: read_backward_inputs(device, True),
+    "fused_gather": (gather_operators.fused_gather, gather_inputs),
+    "fused_gather_backward": (
+        gather_operators.fused_gather_backward,
+        lambda device: gather_backward_inputs(device, True),
     ),
-    "read_backward, not to x": (
-        gather_operators.read_backward,
-        lambda device: read_backward_inputs(device, False),
+    "fused_gather_backward, not to x": (
+        gather_operators.fused_gather_backward,
+        lambda device: gather_backward_inputs(device, False),
     ),
-    "thin_conv": (image_library.thin_conv, lambda device: thin_conv_inputs(device, True)),
-    "thin_conv, no bias": (image_library.thin_conv, lambda d: thin_conv_inputs(d, False)),
-    "pool_relu": (image_library.pool_relu, lambda device: pool_relu_inputs(device, 2)),
-    "pool_relu, every pixel": (image_library.pool_relu, lambda d: pool_relu_inputs(d, 1)),
-    "narrow_conv": (block_library.narrow_conv, lambda device: narrow_conv_inputs(device, True)),
-    "narrow_conv, no bias": (block_library.narrow_conv, lambda d: narrow_conv_inputs(d, False)),
-    "norm_pool": (block_library.norm_pool, norm_pool_inputs),
+    "thin_conv": (image_operators.thin_conv, lambda device: thin_conv_inputs(device, True)),
+    "thin_conv, no bias": (image_operators.thin_conv, lambda d: thin_conv_inputs(d, False)),
+    "pool_relu": (image_operators.pool_relu, lambda device: pool_relu_inputs(device, 2)),
+    "pool_relu, every pixel": (image_operators.pool_relu, lambda d: pool_relu_inputs(d, 1)),
+    "narrow_conv": (image_operators.narrow_conv, lambda device: narrow_conv_inputs(device, True)),
+    "narrow_conv, no bias": (image_operators.narrow_conv, lambda d: narrow_conv_inputs(d, False)),
+    "norm_pool": (image_operators.norm_pool, norm_pool_inputs),
     "mix_sorted": (mixing_library.mix_sorted, lambda d: mix_inputs(d, False)),
     "mix_sorted, back": (mixing_library.mix_sorted, lambda d: mix_inputs(d, True)),
     "mix_sorted_backward": (
         mixing_library.mix_backward,
-        lambda d: [wanted(2, 6, 3, device=d), *mix_inputs(d, False)],
+        lambda d: [leaf(2, 6, 3, device=d), *mix_inputs(d, False)],
     ),
     "half": (halves_library.half, half_inputs),
     "half_backward": (halves_library.half_backward, half_backward_inputs),
@@ -178,8 +178,8 @@ def test_every_operator_is_checked():
 
 @pytest.mark.usefixtures("unchecked")  # symbolic sizes are no integers
 @operators
-def test_operators_keep_the_promises_of_custom_operators(name, device):
-    """Schema, registration of gradients, fake tensors, tracing with open sizes: all its tests."""
+def test_operators_pass_opcheck(name, device):
+    """Schema, registration of gradients, fake tensors, tracing with symbolic sizes."""
     operator, inputs = OPERATORS[name]
     torch.library.opcheck(operator, tuple(inputs(device)))
 
@@ -193,8 +193,8 @@ def described(outputs: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("near", [False, True])
 @operators
-def test_fake_outputs_look_like_real_ones(name, near, device, monkeypatch):
-    """In near mode too, which leaves more to the backward pass."""
+def test_fake_outputs_have_the_layout_of_real_ones(name, near, device, monkeypatch):
+    """In near mode too, which saves more for the backward pass."""
     if near:
         monkeypatch.setattr(spreading, "NEAR_PAIRS", 1)
     operator, make = OPERATORS[name]
@@ -204,7 +204,7 @@ def test_fake_outputs_look_like_real_ones(name, near, device, monkeypatch):
     assert described(fake) == described(operator(*inputs))
 
 
-def test_a_trace_with_open_sizes_runs_for_others(device):
+def test_a_trace_with_symbolic_sizes_runs_for_others(device):
     """Traced once with one size of each, run with another: the same as without the trace."""
 
     def function(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor) -> Tensor:
@@ -269,7 +269,7 @@ def check(layer, modes, batches=(2, 3, 5)):
 CASES = {
     "one wiring": "check(sw.SparseLayer((5,), (4,), tuples=6), ('sampled', 'expected'))",
     "one wiring each": "check(sw.HyperLayer(Look(5, 3, 2), (5,), (4,)), ('sampled',))",
-    "reading": """
+    "fused gather": """
 template = sw.fan_in((4,), (3, 4))
 check(sw.HyperLayer(Look(12, 4, 2), (3, 4), (4,), template=template), ("sampled",))
 """,
@@ -300,7 +300,7 @@ def test_layers_compile_without_graph_breaks(case):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the operators know autocast on CUDA")
-@pytest.mark.parametrize("name", ["spread", "contract", "read"])
+@pytest.mark.parametrize("name", ["spread", "contract", "fused_gather"])
 def test_autocast_computes_in_float32(name, device):
     operator, make = OPERATORS[name]
     inputs = tree_map_only(Tensor, torch.Tensor.detach, make(device))
