@@ -1,44 +1,48 @@
-"""What README and the documentation say is so: code runs, commands parse, every name is there."""
+"""README and documentation are true: code runs, commands parse, every public name is listed."""
 
-import argparse
 import contextlib
+import functools
 import importlib
 import inspect
 import io
 import pkgutil
 import re
-import runpy
 import shlex
-import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import pytest
 import torch
 
-import sparsewire
 import sparsewire.nn
-from sparsewire_lab.cli.main import COMMANDS, main
+from sparsewire_lab.cli.main import COMMANDS, load, main
+from sparsewire_lab.cli.parse import parse
+from sparsewire_lab.train.options import Experiment
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+OTHERS = [ROOT / "CONTRIBUTING.md", ROOT / "lab" / "README.md"]
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^( *)(```+|~~~+) *(.*)$", re.MULTILINE)
 BLOCK = re.compile(r"^```python\n(.*?)^```(?:\n+```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-INTERNAL = {"ConvPair", "Raw"}  # classes of layers that only layers use
+TERM = re.compile(r"^\*\*(.+)\*\*\{ #(.+) \}$", re.MULTILINE)
+INTERNAL = {"ConvPair", "ConvTriple", "FusedPair", "LinearMap", "Raw"}  # only layers use them
+NAMED = re.compile(r"sparsewire [a-z]+")
+FIGURE = re.compile(r"[a-z]+_figure|(animate|read)_[a-z]+")
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
-    """The code of a page, and what a text block right below says that it prints."""
+    """The code of a page, each with the text block right below it: what it prints."""
     return BLOCK.findall(page.read_text())
 
 
 def name_of(page: Path) -> str:
-    return page.name
+    return page.relative_to(ROOT).as_posix()
 
 
 # Code
@@ -57,15 +61,16 @@ def test_no_block_escapes(page: Path) -> None:
     assert not any(indent for indent, _, _ in FENCE.findall(page.read_text()))
 
 
+@pytest.mark.usefixtures("unchecked")  # as for a reader, without checks of every call
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name_of)
 def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"torch": torch, "__name__": "__page__"}
-    for number, (block, said) in enumerate(blocks(page), start=1):
+    for number, (block, expected) in enumerate(blocks(page), start=1):
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(block, f"{page.name}, block {number}", "exec"), names)
-        if said:  # another machine has other last digits
-            assert masked(printed.getvalue()) == masked(said), f"block {number} prints otherwise"
+        if expected:  # the last digits differ between machines
+            assert masked(printed.getvalue()) == masked(expected), f"output of block {number}"
 
 
 def masked(text: str) -> str:
@@ -76,81 +81,63 @@ def masked(text: str) -> str:
 # Commands
 
 
-class Parsed(BaseException):
-    """Raised in place of what a command would do: its words were understood. Nothing catches it."""
+@functools.cache  # pages repeat commands
+def check_command(words: tuple[str, ...]) -> None:
+    """Read the arguments of `sparsewire` and check them, without running the command."""
+    if not words or words[0] in ("--help", "--version"):
+        return
+    if words[0] in ("--tyro-print-completion", "--tyro-write-completion"):
+        assert words[1] in ("bash", "zsh", "fish"), f"no such shell: {words[1]}"
+        return
+    assert words[0] in COMMANDS, f"no such command: {words[0]}"
+    rest = [word for word in words[1:] if word != "--debug"]
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):  # --help
+        arguments = parse(load(COMMANDS[words[0]].arguments), rest, f"sparsewire {words[0]}")
+        if hasattr(arguments, "check"):
+            arguments.check()
+        if isinstance(arguments, Experiment):
+            assert [setting.resolved() for setting in arguments.settings()]
 
 
-@pytest.fixture
-def only_parse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every command read its words and do nothing."""
-    import tyro
-
-    parse, read = argparse.ArgumentParser.parse_args, tyro.cli
-
-    def parse_only(self: argparse.ArgumentParser, *words: Any, **options: Any) -> None:
-        parse(self, *words, **options)
-        raise Parsed
-
-    def read_only(*kinds: Any, **options: Any) -> None:
-        experiment = read(*kinds, **options)
-        experiment.check()  # refuses what contradicts itself
-        raise Parsed
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_only)
-    monkeypatch.setattr(tyro, "cli", read_only)
-
-
-def understood(command: Callable[[], object]) -> bool:
-    """Whether a command takes its words; asking for help is fine too."""
-    try:
-        command()
-    except Parsed:
-        return True
-    except SystemExit as stopped:
-        return stopped.code == 0
-    return False
-
-
-def check_line(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that a command line could be run: that its command and its options are there."""
+def check_line(line: str) -> None:
+    """Check that a command line could be run: that its command and its options exist."""
     words = shlex.split(line, comments=True)
     while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
         words.pop(0)
     first, rest = words[0], words[1:]
-    if first == "sparsewire":
-        if rest:  # alone it prints an overview
-            assert rest[0] in COMMANDS or rest[0].startswith("--"), f"no such command: {line}"
-            assert understood(lambda: main(rest)), f"refused: {line}"
+    if first in ("sparsewire", "sparsewire_lab"):
+        check_command(tuple(rest))
     elif first == "torchrun":
         at = rest.index("-m")
         from torch.distributed.run import get_args_parser
 
-        assert understood(lambda: get_args_parser().parse_args(rest[: at + 2])), f"refused: {line}"
-        check_line(shlex.join(rest[at + 1 :]), monkeypatch)
+        with contextlib.redirect_stderr(io.StringIO()):
+            get_args_parser().parse_args(rest[: at + 2])
+        check_line(shlex.join(rest[at + 1 :]))
     elif first == "python" and rest[0] == "-m":
-        check_line(shlex.join(rest[1:]), monkeypatch)
+        check_line(shlex.join(rest[1:]))
     elif first == "python" and rest[0] != "train.py":  # which is the reader's
-        script = ROOT / rest[0]
-        assert script.is_file(), f"no such script: {line}"
-        if re.search(r"\b(parse_args|run_parts)\(", script.read_text()):
-            monkeypatch.syspath_prepend(str(script.parent))
-            monkeypatch.setattr(sys, "argv", rest)
-            assert understood(lambda: runpy.run_path(str(script), run_name="__main__")), (
-                f"refused: {line}"
-            )
-        else:
-            assert len(rest) == 1, f"takes no arguments: {line}"
+        assert (ROOT / rest[0]).is_file(), f"no such script: {line}"
+        assert len(rest) == 1, f"takes no arguments: {line}"
     elif first == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        asked = [word for word in rest if "=" not in word]
-        assert set(asked) <= set(targets), f"no such target: {line}"
+        wanted = [word for word in rest if "=" not in word]
+        assert set(wanted) <= set(targets), f"no such target: {line}"
     elif first == "pip":
-        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        named = {e for found in re.findall(r"\[([a-z,]+)\]", line) for e in found.split(",")}
-        assert named <= set(extras["optional-dependencies"]), f"no such extra: {line}"
+        for word in rest[1:]:
+            check_requirement(word)
     else:
-        known = {"python", "tensorboard", "nvidia-cuda-mps-control", ".venv/bin/pre-commit"}
+        known = {"tensorboard", "nvidia-cuda-mps-control", ".venv/bin/pre-commit"}
         assert first in known, f"nobody checks this command: {line}"
+
+
+def check_requirement(word: str) -> None:
+    """Check that an argument of `pip install` is one of the two packages, with known extras."""
+    name, _, extras = word.rstrip("]").partition("[")
+    folder = {".": ".", "./lab": "lab", "sparsewire": ".", "sparsewire-lab": "lab"}[name]
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    wanted = {extra for extra in extras.split(",") if extra}
+    assert wanted <= set(project["optional-dependencies"]), f"no such extra: {word}"
 
 
 def shell_lines(page: Path) -> list[str]:
@@ -159,51 +146,56 @@ def shell_lines(page: Path) -> list[str]:
     lines = [line for block in SHELL.findall(text) for line in block.splitlines() if line.strip()]
     starts = ("sparsewire ", "torchrun ", "python ", "make ", "pip install ")
     inline = INLINE.findall(FENCE.sub("", BLOCK.sub("", SHELL.sub("", text))))
-    return [*lines, *(code for code in inline if code.startswith(starts) and "…" not in code)]
+    inline = [code for code in inline if code.startswith(starts) and "…" not in code]
+    # A command that is only named needs no arguments.
+    return [*lines, *(f"{code} --help" if NAMED.fullmatch(code) else code for code in inline)]
 
 
-@pytest.mark.usefixtures("only_parse", "unchecked")
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name_of)
-def test_commands_parse(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name_of)
+def test_commands_parse(page: Path) -> None:
     for line in shell_lines(page):
-        check_line(line, monkeypatch)
+        check_line(line)
 
 
-@pytest.mark.usefixtures("only_parse", "unchecked")
-def test_a_wrong_option_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = (
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "line",
+    [
         "sparsewire identity --sise 8",
         "sparsewire identity --batch 0",
+        "sparsewire sorting --method softsort --reach 1",
         "sparsewire weave",
         "sparsewire data show --data fashion",
         "torchrun --processes 4 -m sparsewire_lab identity",
         "torchrun --nproc-per-node 4 -m sparsewire_lab identity --sise 8",
-        "python benchmarks/attention.py --only tea",
         "python benchmarks/none.py",
+        "python examples/constraints.py --only tea",
         "make tea",
         "pip install 'sparsewire[tea]'",
+        "pip install tea",
         "brew tea",
-    )
-    for line in wrong:
-        with pytest.raises((AssertionError, ValueError)):
-            check_line(line, monkeypatch)
+    ],
+)
+def test_a_wrong_line_is_found(line: str) -> None:
+    with pytest.raises((AssertionError, ValueError, KeyError, SystemExit)):
+        check_line(line)
 
 
 @pytest.fixture(scope="module")
 def helps() -> str:
-    """What all commands say of their options."""
-    asked = [*([name] for name in COMMANDS), ["data", "mnist"], ["data", "show"]]
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    """The help of all commands."""
+    asked = [*([name] for name in COMMANDS), ["data", "mnist"], ["data", "show"], []]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         for words in asked:
             with contextlib.suppress(SystemExit):
                 main([*words, "--help"])
-    scripts = "".join(path.read_text() for path in (ROOT / "benchmarks").glob("*.py"))
-    return said.getvalue() + scripts
+    return printed.getvalue()
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_options_that_text_mentions_are_there(page: Path, helps: str) -> None:
+def test_options_in_the_text_exist(page: Path, helps: str) -> None:
     for code in INLINE.findall(FENCE.sub("", page.read_text())):
         if option := re.match(r"--[a-z][a-z-]*", code):
             assert re.search(rf"{option[0]}(?![a-z-])", helps), f"no command has {option[0]}"
@@ -213,18 +205,17 @@ def test_options_that_text_mentions_are_there(page: Path, helps: str) -> None:
 
 
 def documented() -> Iterator[tuple[str, object]]:
-    """Everything that has an entry on the page of names: where it is, and what it is."""
-    text = (ROOT / "docs" / "api.md").read_text()
+    """Everything that has an entry on the pages of names: its path, and what it is."""
+    text = "".join((DOCS / page).read_text() for page in ("api.md", "api-lab.md"))
     for entry in re.findall(r"^::: (.*(?:\n .*)*)", text, re.MULTILINE):
         path, *options = entry.splitlines()
-        found = resolved(path)
+        item = resolved(path)
         members = [line.strip("- ") for line in options if line.strip().startswith("- ")]
-        yield path, found
-        if inspect.ismodule(found) and not members:
-            of_module = (name for name, x in vars(found).items() if whose(x) == found.__name__)
-            members = [name for name in of_module if not name.startswith("_")]
+        yield path, item
+        if inspect.ismodule(item) and not members:
+            members = [name for name in own(item) if not name.startswith("_")]
         for name in members:
-            yield f"{path}.{name}", getattr(found, name)
+            yield f"{path}.{name}", getattr(item, name)
 
 
 def resolved(path: str) -> object:
@@ -234,30 +225,54 @@ def resolved(path: str) -> object:
     return getattr(resolved(module), name)
 
 
-def whose(found: object) -> str | None:
-    return getattr(found, "__module__", None)
+def own(module: ModuleType) -> list[str]:
+    """The names of what a module defines."""
+    items = vars(module).items()
+    return [name for name, item in items if getattr(item, "__module__", "") == module.__name__]
 
 
 def public() -> Iterator[tuple[str, object]]:
-    for package in ("", ".ops", ".data", ".models", ".figures"):
-        module = importlib.import_module(f"sparsewire{package}")
+    """Every public name: what packages list, the classes of layers and models, the figures."""
+    listing = ("sparsewire", "sparsewire.ops", "sparsewire.sorting", "sparsewire_lab.data")
+    for module in map(importlib.import_module, listing):
         for name in module.__all__:
             yield f"{module.__name__}.{name}", getattr(module, name)
-    for found in pkgutil.iter_modules(sparsewire.nn.__path__, "sparsewire.nn."):
-        module = importlib.import_module(found.name)
-        for name, thing in vars(module).items():
-            own = inspect.isclass(thing) and whose(thing) == module.__name__
-            if own and not name.startswith("_") and name not in INTERNAL:
-                yield f"{module.__name__}.{name}", thing
+    for module in modules_in(sparsewire.nn):
+        yield from classes_in(module, object)
+    for folder in ("identity", "attention", "sorting"):
+        for module in modules_in(importlib.import_module(f"sparsewire_lab.{folder}")):
+            yield from classes_in(module, torch.nn.Module)
+            for name in filter(FIGURE.fullmatch, own(module)):
+                yield f"{module.__name__}.{name}", getattr(module, name)
 
 
-def test_every_public_name_is_on_the_page() -> None:
-    paths, things = zip(*documented(), strict=True)
-    seen = {id(thing) for thing in things if inspect.isclass(thing) or inspect.isroutine(thing)}
-    missing = [path for path, thing in public() if id(thing) not in seen and path not in paths]
-    assert not missing, f"docs/api.md lacks {missing}"
+def modules_in(package: ModuleType) -> Iterator[ModuleType]:
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        yield importlib.import_module(found.name)
 
 
-def test_no_name_is_on_the_page_twice() -> None:
+def classes_in(module: ModuleType, base: type) -> Iterator[tuple[str, object]]:
+    for name in own(module):
+        item = getattr(module, name)
+        hidden = name.startswith("_") or name in INTERNAL
+        if inspect.isclass(item) and issubclass(item, base) and not hidden:
+            yield f"{module.__name__}.{name}", item
+
+
+def test_every_public_name_is_documented() -> None:
+    paths, items = zip(*documented(), strict=True)
+    seen = {id(item) for item in items if inspect.isclass(item) or inspect.isroutine(item)}
+    missing = [path for path, item in public() if id(item) not in seen and path not in paths]
+    assert not missing, f"docs/api.md and docs/api-lab.md lack {missing}"
+
+
+def test_no_name_is_documented_twice() -> None:
     paths = [path for path, _ in documented()]
     assert len(paths) == len(set(paths))
+
+
+def test_terms_are_in_order() -> None:
+    terms = TERM.findall((DOCS / "glossary.md").read_text())
+    assert len(terms) > 40
+    assert [term for term, _ in terms] == sorted((term for term, _ in terms), key=str.lower)
+    assert all(anchor == term.lower().replace(" ", "-") for term, anchor in terms)
