@@ -93,11 +93,11 @@ def test_variances_that_fall_before_they_were_held_are_refused():
     [{"frame": "affine"}, {"frame": "quadrangle"}, {"squash": "corners"}, {"squash": "points"}],
 )
 @pytest.mark.parametrize("source", [{}, {"source": "finder"}])
-def test_a_finder_tells_boxes_that_are_not_squashed(model, options, source):
+def test_a_finder_returns_boxes_that_are_not_bounded(model, options, source):
     """Whether it was asked for or not; a convnet tells the others too."""
     frame, squash = options.get("frame", "box"), options.get("squash", "none")
     message = (
-        f"^source finder tells boxes that are not squashed; got frame {frame}, squash {squash}$"
+        f"^source finder returns boxes that are not bounded; got frame {frame}, squash {squash}$"
     )
     if model == "transformer" and squash == "points":
         message = r"^squash must be corners or none with model transformer; got points$"

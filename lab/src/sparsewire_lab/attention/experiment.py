@@ -74,8 +74,8 @@ class Attention(Experiment):
     """Classify a digit on a large canvas full of pieces of others, from a few glimpses of it.
 
     The paper's second experiment. A network looks at the whole canvas and chooses boxes; only what
-    is read at the points of the boxes is classified. Canvases are made anew in every step; errors
-    are measured on 10,000 that stay the same, of digits that were not trained on.
+    is read at the points of the boxes is classified. Every step samples new canvases; errors
+    are measured on 10,000 fixed ones, of digits that were not trained on.
     """
 
     model: Model = "glimpse"
@@ -108,7 +108,7 @@ class Attention(Experiment):
     """Channels of the conv head's first two convolutions, half of those after; None takes 32 for
     one glimpse, and 64 for more."""
     frame: Frame = "box"
-    """What the network tells of a glimpse: a box, an affine frame or a quadrangle."""
+    """What the network returns for a glimpse: a box, an affine frame or a quadrangle."""
     squash: Bound | None = None
     """Where the sigmoid is applied: to the corners, which keeps the grid even, to the points, or
     not at all, for the finder."""
@@ -116,14 +116,14 @@ class Attention(Experiment):
     """Share of the canvas's sides that frames cover before training; None takes 0.8, 0.5 for the
     small digits, and 0.25 for the canvas of 400."""
     spread: float | None = None
-    """Share of the steps after which digits may lie anywhere on the canvases trained on. Before,
-    they do so in a part around the middle that grows from what frames cover. None takes 0, which
+    """Share of the steps after which digits may be anywhere on the canvases trained on. Before,
+    they are in a part around the middle that grows from what frames cover. None takes 0, which
     is always, 0.5 for the small digits, and 0.4 for the canvas of 400."""
     local_samples: int | None = None
-    """Integer tuples drawn around each point, a_l; None takes the paper's 32, and 12 for the small
-    digits."""
+    """Integer tuples sampled around each point, a_l; None takes the paper's 32, and 12 for the
+    small digits."""
     global_samples: int | None = None
-    """Integer tuples drawn from everywhere, for each point, a_g; None takes the paper's 16, and 4
+    """Integer tuples sampled from everywhere, for each point, a_g; None takes the paper's 16, and 4
     for the small digits."""
     region: int | None = None
     """Side of the region for local samples."""
@@ -134,12 +134,14 @@ class Attention(Experiment):
     hold: float | None = None
     """Share of the steps after which variances begin to fall to their floor."""
     settle: float | None = None
-    """Share of the steps after which they are there, by a cubic fall; 0 leaves variances free."""
+    """Share of the steps after which variances are at their floor, by a cubic fall; 0 leaves them
+    free."""
     straight: float | None = None
     """Share of the steps after which passes are rounded, with the gradient of sampled ones; 1
     means never."""
     zoom: float | None = None
-    """Weight of a price for the pixels between the points of glimpses that see something."""
+    """Weight of a penalty on the pixels between the points of glimpses, for images classified with
+    success."""
     cosine: bool | None = None
     """Let the learning rate fall to zero along a cosine, after a short rise (True or False)."""
     source_rate: float | None = None
@@ -159,7 +161,7 @@ class Attention(Experiment):
     bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {"mnist", "keep_frames"}
 
     def check(self) -> None:
-        """Refuse what cannot be, or would have no effect."""
+        """Raise an error for arguments that cannot be, or would have no effect."""
         super().check()
         check_size("glimpses", self.glimpses)
         samples = "local_samples", "global_samples"
@@ -232,7 +234,7 @@ class Attention(Experiment):
             filled["squash"] = self.squash or "none"
             if (filled["squash"], self.frame) != ("none", "box"):
                 raise ValueError(
-                    "source finder tells boxes that are not squashed; "
+                    "source finder returns boxes that are not bounded; "
                     f"got frame {self.frame}, squash {filled['squash']}"
                 )
         elif self.model == "transformer":

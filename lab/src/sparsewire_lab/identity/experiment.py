@@ -42,8 +42,8 @@ _SAMPLES = ("local_samples", "global_samples")
 class Identity(Experiment):
     """Learn a planted sparse matrix from vectors x and y = W x, with as many tuples as it has ones.
 
-    The paper's first experiment: x is drawn from N(0, I), the target is the identity matrix, the
-    loss the mean squared error. Evaluated is the layer with rounded tuples, on 10,000 new vectors.
+    The paper's first experiment: x is sampled from N(0, I), the target is the identity matrix, the
+    loss the mean squared error. The layer is evaluated with rounded tuples, on 10,000 new vectors.
     """
 
     size: int = 16
@@ -60,14 +60,14 @@ class Identity(Experiment):
     tuples: int | None = None
     """Number of tuples; None takes as many as the target has ones."""
     local_samples: int | None = None
-    """Integer tuples drawn around each tuple, a_l; None takes the paper's for the size."""
+    """Integer tuples sampled around each tuple, a_l; None takes the paper's for the size."""
     global_samples: int | None = None
-    """Integer tuples drawn from everywhere, for each tuple, a_g; None takes the paper's, beyond
+    """Integer tuples sampled from everywhere, for each tuple, a_g; None takes the paper's, beyond
     its sizes 2 log₂ n − 1 − a_l."""
     region: int | None = None
     """Side of the region for local samples; None takes log₂ n, as the paper."""
     wirings: int | None = None
-    """Draws for a batch; None takes one, and for REINFORCE one for each instance."""
+    """Wirings sampled for a batch; None takes one, and for REINFORCE one for each instance."""
     rewire_every: int = 100
     """Steps between rewirings."""
     sweep: bool = False
@@ -79,7 +79,7 @@ class Identity(Experiment):
     bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {"sweep", "keep_wiring"}
 
     def check(self) -> None:
-        """Refuse what cannot be, or would have no effect."""
+        """Raise an error for arguments that cannot be, or would have no effect."""
         super().check()
         check_size("size", self.size, least=2)
         check_count("band", self.band)
@@ -169,7 +169,7 @@ class Identity(Experiment):
 
 
 class IdentityTrial(Trial):
-    """The layer that learns, and the matrix that it should learn."""
+    """The layer that learns, and the planted matrix."""
 
     def __init__(self, args: Identity, seed: int, device: torch.device) -> None:
         self.args, self.seed, self.device = args, seed, device
@@ -203,8 +203,8 @@ class IdentityTrial(Trial):
         """Return the parameters with their learning rates.
 
         A step of Adam moves a raw mean by the learning rate, which is up to lr · n / 4 places. The
-        paper lowers the rate of its largest size; with rewiring, the rate of means falls with 1/n
-        beyond 32, so that a step stays a step, and the others need not fall with it.
+        paper lowers the rate at its largest size; with rewiring, the rate of means falls as 1/n
+        beyond 32, so that the step in places stays the same, and the other rates do not fall.
         """
         args, source = self.args, self.layer.source
         if args.method != "rewire":
@@ -235,15 +235,15 @@ class IdentityTrial(Trial):
         return contract_flat(self.rows, self.cols, ones, x, self.args.size)
 
     def after_step(self) -> None:
-        """Rewire now and then."""
+        """Rewire at the steps set for it."""
         if self.rewire is not None:
             self.rewire.step()
 
     def evaluate(self) -> dict[str, float]:
         """Return the rounded layer's error on new vectors, and the share of places it found.
 
-        A tuple between two ones of a band stands for both, as long as it is not rounded: there
-        the error of the layer's expectation is told too.
+        A tuple between two ones of a band represents both, unless it is rounded: for a band the
+        error of the layer's expectation is returned too.
         """
         n = self.args.size
         held = flat_index(rounded(self.layer.wiring().means, (n, n)), (n, n))
@@ -264,7 +264,7 @@ class IdentityTrial(Trial):
         return total / VECTORS
 
     def snapshot(self, step: int) -> dict[str, Tensor]:
-        """Return the tuples, and one draw of integer tuples."""
+        """Return the tuples, and integer tuples sampled from them."""
         if not self.args.keep_wiring or self.args.size > _SHOWN_SIZE:
             return {}
         source = generator(10**6 * self.seed + step, self.device)
@@ -272,7 +272,7 @@ class IdentityTrial(Trial):
         return {**self.layer.wiring()._asdict(), "indices": drawn.indices.flatten(0, -2).int()}
 
     def pictures(self, step: int, frame: dict[str, Tensor]) -> dict[str, Any]:
-        """Draw the tuples over the planted matrix; of a large one, where they are."""
+        """Draw the tuples over the planted matrix."""
         del step
         ones, drawn = (self.rows, self.cols), frame.get("indices")
         return {"tuples": draw_tuples(*self.layer.wiring(), self.args.size, ones, drawn)}

@@ -14,16 +14,16 @@ from sparsewire.ops import contract, rounded
 class ReinforceLayer(nn.Module):
     """The paper's baseline for `SparseLayer`: the same parameters, trained by REINFORCE.
 
-    A pass draws one continuous index tuple from N(mean, variance) for each tuple, rounds it, and
-    multiplies by the matrix that has the tuples' values there. The draw has no gradient; its
-    log-probability has, and a loss is multiplied by that.
+    A pass samples one continuous index tuple from N(mean, variance) for each tuple, rounds it, and
+    multiplies by the matrix that has the tuples' values there. The sample has no gradient; its
+    log-probability has one, which is weighted by the loss.
 
     Args:
         in_shape: Sizes of the input axes.
         out_shape: Sizes of the output axes.
         tuples: Number of continuous tuples.
-        wirings: Draws for a batch, each for an equal share of it; at most one for each instance.
-        values: What the values start from; drawn from N(0, 1) if not given.
+        wirings: Samples for a batch, each for an equal part of it; at most one for each instance.
+        values: Initial value of all tuples; sampled from N(0, 1) if not given.
         learn_values: Whether values are learned; their gradient is exact.
         seed: Seed of the initialisation.
 
@@ -54,7 +54,7 @@ class ReinforceLayer(nn.Module):
             values=values,
             learn_values=learn_values,
             seed=seed,
-            local_samples=0,  # it draws in its own way
+            local_samples=0,  # its own samples replace these
             global_samples=0,
         )
 
@@ -69,19 +69,19 @@ class ReinforceLayer(nn.Module):
         """
         if noise is None:
             noise = self.noise_for(len(x), x.device)
-        draws = len(noise)
-        if len(x) % draws:
-            raise ValueError(f"x must hold a multiple of {draws} instances; got {len(x)}")
+        groups = len(noise)
+        if len(x) % groups:
+            raise ValueError(f"x must hold a multiple of {groups} instances; got {len(x)}")
         means, variances, values = self.sparse.wiring()
         with torch.no_grad():
-            drawn = means + variances.sqrt() * noise
+            sampled = means + variances.sqrt() * noise
             outs = self.sparse.out_shape
-            indices = rounded(drawn, (*outs, *x.shape[1:]))
+            indices = rounded(sampled, (*outs, *x.shape[1:]))
         log_density = -0.5 * (
-            (drawn - means).square() / variances + variances.log() + math.log(2 * math.pi)
+            (sampled - means).square() / variances + variances.log() + math.log(2 * math.pi)
         )
-        grouped = x.reshape(draws, len(x) // draws, *x.shape[1:])
-        y = contract(indices, values.expand(draws, -1), grouped, outs)
+        grouped = x.reshape(groups, len(x) // groups, *x.shape[1:])
+        y = contract(indices, values.expand(groups, -1), grouped, outs)
         return y, log_density.sum((-2, -1))
 
     def noise_for(self, batch: int, device: torch.device) -> Float[Tensor, "w k r"]:

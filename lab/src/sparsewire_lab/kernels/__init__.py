@@ -164,7 +164,7 @@ def _norm_kernel(x: Tensor, norm: BatchNorm2d, size: int) -> Tensor:
 
     y, _, _, mean, variance = operators.norm_pool(x, norm.weight, norm.bias, norm.eps, size)
     if norm.track_running_stats:
-        _follow(norm, mean, variance, x.numel() // x.shape[1])
+        follow_statistics(norm, mean, variance, x.numel() // x.shape[1])
     return y
 
 
@@ -175,8 +175,15 @@ def _is_normalised(x: Tensor, norm: BatchNorm2d, size: int) -> bool:
 
 
 @torch.no_grad()
-def _follow(norm: BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> None:
-    """Move the running statistics towards those of a batch, as torch does it."""
+def follow_statistics(norm: BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> None:
+    """Update the running statistics of a normalisation, as torch does.
+
+    Args:
+        norm: The normalisation.
+        mean: Mean of each channel.
+        variance: Variance of each channel, not corrected.
+        count: Number of values of a channel.
+    """
     assert norm.running_mean is not None
     assert norm.running_var is not None
     assert norm.num_batches_tracked is not None

@@ -80,8 +80,8 @@ class Sorting(Experiment):
     """Learn a key for numbers written in digits, such that sorting by it puts them in order.
 
     The paper's third experiment. A network reads each number and returns a key; a differentiable
-    sort by the keys is compared with the right order. Errors are measured on 10,000 sets that stay
-    the same, of digits that were not trained on: the share of sets that are not in order.
+    sort by the keys is compared with the right order. Errors are measured on 10,000 fixed
+    sets, of digits that were not trained on: the share of sets that are not in order.
     """
 
     size: int = 16
@@ -112,7 +112,7 @@ class Sorting(Experiment):
     temperature: float | None = None
     """Distance of keys at which their order becomes doubtful; None takes the method's own."""
     samples: int | None = None
-    """Vectors drawn for a sampled half-permutation, a; None takes as many as there are numbers."""
+    """Vectors that make a sampled half-permutation, a; None takes as many as there are numbers."""
     bend: float | None = None
     """Loss of a cut from where on more of it counts less, with method likelihood; 0: never."""
     reach: int | None = None
@@ -144,7 +144,7 @@ class Sorting(Experiment):
     later: ClassVar[frozenset[str]] = frozenset({"reach"})
 
     def check(self) -> None:
-        """Refuse what cannot be, or would have no effect."""
+        """Raise an error for arguments that cannot be, or would have no effect."""
         super().check()
         check_size("size", self.size, least=2)
         if self.sets is not None:
@@ -199,7 +199,7 @@ class Sorting(Experiment):
                 raise ValueError(f"{name} has a meaning with method likelihood only; got {method}")
         small = self.data == "digits" and not self.dropout and not self.tanh
         network = self.network or ("wide" if small else "paper")
-        # What has no meaning is not told apart.
+        # Arguments without a meaning have one value, and one key of the record.
         filled["bend"] = filled["bend"] if method == "likelihood" else 0.0
         filled["tanh"] = filled["tanh"] and network == "paper"
         return dataclasses.replace(

@@ -13,7 +13,7 @@ _WIDE = 6  # layers that read digits, up to the first linear one: the bulk of th
 
 
 class KeyNetwork(nn.Module):
-    """The paper's: each digit goes through the same convolutions, their results through an MLP.
+    """The paper's key network: the same convolutions for each digit, then an MLP.
 
     Three blocks of three convolutions, of 16, 64 and 128 channels, each with batch normalisation
     and a pool at its end; linear layers of 256, 128 and 8; then 256 and 1 for all digits together.
@@ -21,8 +21,8 @@ class KeyNetwork(nn.Module):
     Args:
         places: Digits of a number.
         dropout: Share of the MLP's hidden layer that is dropped in training; the paper has none.
-        tanh: Whether the features of a digit pass through it, which the paper's do not. They then
-            say which digit it is, more than how it is written.
+        tanh: Whether tanh is applied to the features of a digit, which makes them depend on the
+            digit more than on how it is written; the paper does not.
 
     Examples:
         >>> KeyNetwork(places=3)(torch.rand(2, 4, 3, 28, 28)).shape  # sets, numbers
@@ -52,12 +52,11 @@ class KeyNetwork(nn.Module):
         return self.judge(self.digits(x))
 
     def digits(self, x: Float[Tensor, "*b h w"]) -> Float[Tensor, "*b f"]:
-        """Return the features of each digit, which in evaluation depend on no other."""
-        found = self.read[:_WIDE](x.reshape(-1, 1, *x.shape[-2:]))
-        # A thousand numbers in order need more digits than the half precision of autocast has:
-        # rounded to its eight bits, what tells hundreds apart is off by ones and twos.
+        """Return the features of each digit; in evaluation they do not depend on the others."""
+        hidden = self.read[:_WIDE](x.reshape(-1, 1, *x.shape[-2:]))
+        # A thousand keys in order need more than the eight bits of bfloat16 under autocast.
         with torch.autocast(x.device.type, enabled=False):
-            features = self.read[_WIDE:](found.to(self.key[0].weight.dtype))
+            features = self.read[_WIDE:](hidden.to(self.key[0].weight.dtype))
         return features.view(*x.shape[:-2], _FEATURES)
 
     def judge(self, features: Float[Tensor, "*b p f"]) -> Float[Tensor, "*b"]:
@@ -83,7 +82,7 @@ class ConvTriple(nn.Module):
         self.norm = nn.BatchNorm2d(after)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d i j"]:
-        """Return what was found."""
+        """Return the features of an image."""
         for layer in (self.first, self.second):
             assert layer.bias is not None
             x = conv_relu(x, layer.weight, layer.bias)
@@ -91,7 +90,7 @@ class ConvTriple(nn.Module):
 
 
 class WideKeyNetwork(nn.Module):
-    """That of the four-digit protocol: one picture of the whole number, two convolutions.
+    """The network of the four-digit protocol: one picture of the number, two convolutions.
 
     Convolutions of 5 × 5 with 32 and 64 channels, each with a pool, then linear layers of 64 and 1.
 
@@ -118,7 +117,7 @@ class WideKeyNetwork(nn.Module):
         wide = x.transpose(-3, -2).reshape(-1, 1, height, places * width)
         for layer in (self.first, self.second):
             assert layer.bias is not None
-            # An activation before a pool or after it: the largest is the same.
+            # ReLU and max pool commute.
             wide = pool_relu(conv(wide, layer.weight, padding=0), layer.bias, 2)
         with torch.autocast(x.device.type, enabled=False):
             hidden = F.relu(self.hidden(wide.flatten(1).to(self.key.weight.dtype)))

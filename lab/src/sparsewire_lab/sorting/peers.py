@@ -1,4 +1,4 @@
-"""Other people's ways to sort softly, written from their papers, to be measured against.
+"""Peers: other methods of soft sorting, written from their papers.
 
 Each but the last returns a matrix P of shape (*b, n, n) for keys (*b, n): rows are places, columns
 elements, and `P @ keys` is about sorted, the smallest first. `projected_ranks` returns ranks.
@@ -47,8 +47,8 @@ def sinkhorn_sort(
     Args:
         keys: To be sorted.
         temperature: Of the scores.
-        noise: Factor of Gumbel noise on the scores.
-        iterations: How often rows and columns are normalised.
+        noise: Factor of the Gumbel noise that is added to the scores.
+        iterations: Number of times that rows and columns are normalised.
     """
     n = keys.shape[-1]
     place = torch.linspace(-1, 1, n, dtype=keys.dtype, device=keys.device)
@@ -88,12 +88,12 @@ def network_sort(
 
 
 def projected_ranks(keys: Float[Tensor, "*b n"], temperature: float = 1.0) -> Float[Tensor, "*b n"]:
-    """Fast soft ranks (Blondel et al., 2020), which torchsort has: a projection; from 0.
+    """Fast soft ranks (Blondel et al., 2020), as in torchsort: ranks from 0, by projection.
 
-    Of all mixtures of permutations of 0 … n - 1, the one nearest to keys / temperature: in order,
-    these minus the rising sequence that is nearest to what they are beyond the hard ranks. That
-    is max_{j ≤ i} min_{k ≥ i} of the means over j … k, which for the sets of an experiment is
-    faster on a GPU than a loop that pools; it takes n² memory.
+    The projection of keys / temperature onto the convex hull of the permutations of 0 … n - 1: the
+    sorted keys minus the isotonic regression of their differences from the hard ranks. That is
+    max_{j ≤ i} min_{k ≥ i} of the means over j … k, which takes n² memory and, for the sets of an
+    experiment, less time on a GPU than pooling in a loop.
     """
     n = keys.shape[-1]
     if not n:
@@ -122,7 +122,7 @@ def _exchange(x: Tensor, low: Tensor, high: Tensor, stay: Tensor) -> Tensor:
 
 @cached
 def _layers(n: int, network: str, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """Pairs of each layer, the place of the smaller first; kept on the device."""
+    """Return the pairs of each layer, the place of the smaller key first, on the device."""
     pairs: list[list[tuple[int, int]]] = []
     if network == "odd_even":
         pairs = [[(i, i + 1) for i in range(layer % 2, n - 1, 2)] for layer in range(n)]

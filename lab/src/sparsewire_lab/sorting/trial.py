@@ -1,4 +1,4 @@
-"""A run of the sorting experiment: the key network, the numbers it reads, losses and errors."""
+"""A trial of the sorting experiment: the key network, its data, losses and errors."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from sparsewire.sorting import QuickSort, order_loss
 from sparsewire_lab.data.augment import augment, sample_changes
-from sparsewire_lab.data.numbers import sample_numbers, pictures, group_by_label
+from sparsewire_lab.data.numbers import group_by_label, pictures, sample_numbers
 from sparsewire_lab.figures.pictures import draw_order, draw_points
 from sparsewire_lab.sorting.networks import KeyNetwork, WideKeyNetwork
 from sparsewire_lab.sorting.peers import (
@@ -28,15 +28,15 @@ from sparsewire_lab.train.trial import Share, Trial, generator
 if TYPE_CHECKING:
     from sparsewire_lab.sorting.experiment import Sorting
 
-_SET_SEED = 2019  # of the sets that errors are measured on, whatever the seed of a run
-_AT_ONCE = {"cpu": 2_000, "cuda": 50_000}  # digits that are read at once in evaluation
-_WATCHED = 300  # numbers whose keys are kept for figures
-_DRAWN = 64  # numbers in a picture for TensorBoard
-_MOST_SHOWN = 32  # numbers of a set whose sort is kept: of more, nobody would see them
+_SET_SEED = 2019  # of the sets for evaluation, for all seeds of a run
+_AT_ONCE = {"cpu": 2_000, "cuda": 50_000}  # digits in a batch of an evaluation
+_TRACKED = 300  # numbers whose keys are recorded for figures
+_PICTURED = 64  # numbers in a picture for TensorBoard
+_MOST_SHOWN = 32  # numbers of a set whose sort is recorded: a figure shows no more
 
 
 class SortingTrial(Trial):
-    """A key network, digits to train on, and sets to judge it by."""
+    """A key network, digits to train on, and sets to evaluate it on."""
 
     def __init__(self, args: "Sorting", device: torch.device) -> None:
         self.args, self.device = args, device
@@ -44,8 +44,8 @@ class SortingTrial(Trial):
             args.digits("all-train" if args.split == "test" else "train").to(device)
         )
         self.judged = group_by_label(args.digits(args.split).to(device))
-        drawn = generator(_SET_SEED, device)
-        self.sets = sample_numbers(self.judged, args.sets or 1, args.size, args.places, drawn)
+        source = generator(_SET_SEED, device)
+        self.sets = sample_numbers(self.judged, args.sets or 1, args.size, args.places, source)
         if args.network == "wide":
             model: Any = WideKeyNetwork(args.places)
         else:
@@ -144,17 +144,17 @@ class SortingTrial(Trial):
         """Return the keys of some numbers, and the half-permutations that sort the first set."""
         if not self.args.keep_frames:
             return {}
-        keys = self._read(self.sets.which[: self._watched_sets()])
-        kept = {"keys": keys.flatten()[:_WATCHED]}
+        keys = self._read(self.sets.which[: self._tracked_sets()])
+        arrays = {"keys": keys.flatten()[:_TRACKED]}
         if self._shows_steps():
             halves = self.sort.halves(keys[0], generator=generator(step, self.device))
-            kept["halves"] = torch.stack(halves).half()
-        return kept
+            arrays["halves"] = torch.stack(halves).half()
+        return arrays
 
     def pictures(self, step: int, frame: dict[str, Tensor]) -> dict[str, Any]:
         """Draw some sets in the order of their keys, and the keys over the numbers."""
         del step
-        sets = max(1, _DRAWN // self.args.size)
+        sets = max(1, _PICTURED // self.args.size)
         which, values = self.sets.which[:sets], self.sets.values[:sets]
         keys = frame.get("keys")  # of the first numbers
         if keys is None or len(keys) < values.numel():
@@ -167,40 +167,40 @@ class SortingTrial(Trial):
         }
 
     def constants(self) -> dict[str, Tensor]:
-        """Return the numbers whose keys are kept, and the pictures of the first set."""
-        values = self.sets.values[: self._watched_sets()].flatten()[:_WATCHED]
-        kept = {"values": values.int()}
+        """Return the numbers whose keys are recorded, and the pictures of the first set."""
+        values = self.sets.values[: self._tracked_sets()].flatten()[:_TRACKED]
+        arrays = {"values": values.int()}
         if self._shows_steps():
-            kept["images"] = self.judged.images[self.sets.which[0]]
-        return kept
+            arrays["images"] = self.judged.images[self.sets.which[0]]
+        return arrays
 
     def _read(self, which: Tensor) -> Tensor:
-        """The keys of sets, as many at once as fit."""
+        """Return the keys of sets, in batches."""
         most = _AT_ONCE.get(self.device.type, _AT_ONCE["cpu"])
         if isinstance(self.model, KeyNetwork) and which.numel() > len(self.judged.images):
-            # Each picture occurs many times, and is read once.
+            # Each picture occurs many times; its features are computed once.
             every = torch.arange(len(self.judged.images), device=self.device).split(most)
             known = torch.cat(
                 [self.model.digits(pictures(self.judged, some)) for some in self.batches(every)]
             )
             return self.model.judge(known[which]).float()
         chunk = max(1, most // (self.args.size * self.args.places))
-        found = [
+        keys = [
             self.model(pictures(self.judged, some)) for some in self.batches(which.split(chunk))
         ]
-        return torch.cat(found).float()
+        return torch.cat(keys).float()
 
-    def _watched_sets(self) -> int:
-        return -(-_WATCHED // self.args.size)
+    def _tracked_sets(self) -> int:
+        return -(-_TRACKED // self.args.size)
 
     def _shows_steps(self) -> bool:
-        """Whether keys are sorted in steps; the likelihood is that of such a sort."""
+        """Whether keys are sorted in steps, as methods of quicksort do, and a figure shows them."""
         stepwise = self.args.method in ("likelihood", "exact", "sampled")
         return stepwise and self.args.size <= _MOST_SHOWN
 
 
 def permutation_loss(matrix: Tensor, values: Tensor) -> Tensor:
-    """Return the cross-entropy of where each element goes; equal ones may change places."""
+    """Return the cross-entropy of the place of each element; equal ones may change places."""
     inorder = values.sort(dim=-1).values
     right = inorder.unsqueeze(-1) == values.unsqueeze(-2)
     chance = (matrix * right).sum(-2)
@@ -208,7 +208,7 @@ def permutation_loss(matrix: Tensor, values: Tensor) -> Tensor:
 
 
 def rank_loss(ranks: Tensor, values: Tensor) -> Tensor:
-    """Return the squared error of ranks from 0; equal elements share the middle of theirs."""
+    """Return the squared error of ranks from 0; equal elements share the mean of theirs."""
     below = values.unsqueeze(-1) - values.unsqueeze(-2)
     right = (below.sign().float().sum(-1) + ranks.shape[-1] - 1) / 2
     return (ranks - right).square().mean()
@@ -218,8 +218,8 @@ def _order(values: Tensor) -> Tensor:
     return values.argsort(dim=-1, stable=True)
 
 
-def _pixel_loss(found: Tensor, target: Tensor) -> Tensor:
+def _pixel_loss(sorted_pixels: Tensor, target: Tensor) -> Tensor:
     """Binary cross-entropy, clamped as in the paper."""
-    with torch.autocast(found.device.type, enabled=False):
-        found, target = (t.float().clamp(0, 1) for t in (found, target))
-        return binary_cross_entropy(found.clamp(1e-6, 1 - 1e-6), target)
+    with torch.autocast(sorted_pixels.device.type, enabled=False):
+        x, target = (t.float().clamp(0, 1) for t in (sorted_pixels, target))
+        return binary_cross_entropy(x.clamp(1e-6, 1 - 1e-6), target)

@@ -6,7 +6,7 @@ it is shared out needs no more than that. What a model samples by itself is samp
 `whole_batch`, and batch normalisation is replaced by `synchronise_norms`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-Share = Callable[[Tensor], Tensor]
+from sparsewire_lab.kernels import follow_statistics
+from sparsewire_lab.train.trial import Share
 
 _LIKE = (torch.rand_like, torch.randn_like)
 _SIZED = (torch.rand, torch.randn, torch.randint)
@@ -84,8 +85,8 @@ class _MeanOfAll(torch.autograd.Function):
         pass
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        return _MeanOfAll.forward(grad_output)
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
+        return _MeanOfAll.forward(*grad_outputs)
 
 
 class SharedBatchNorm(nn.BatchNorm2d):
@@ -105,20 +106,9 @@ class SharedBatchNorm(nn.BatchNorm2d):
             mean = mean_of_all(rows.mean(0))
             variance = mean_of_all((rows - mean).square().mean(0))
             y = (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
-        self._follow(mean.detach(), variance.detach(), len(rows))
+        if self.track_running_stats:
+            follow_statistics(self, mean, variance, len(rows) * _processes())
         return y.movedim(-1, 1).to(input.dtype)
-
-    @torch.no_grad()
-    def _follow(self, mean: Tensor, variance: Tensor, count: int) -> None:
-        """Move the running statistics towards those of a batch, as torch does it."""
-        if self.running_mean is None or self.running_var is None:
-            return
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked += 1
-        momentum: Any = self.momentum or 1 / self.num_batches_tracked
-        count *= _processes()
-        self.running_mean.lerp_(mean, momentum)
-        self.running_var.lerp_(variance * (count / max(count - 1, 1)), momentum)
 
 
 def synchronise_norms(model: nn.Module) -> None:
