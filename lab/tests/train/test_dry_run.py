@@ -3,8 +3,6 @@
 import dataclasses
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -272,22 +270,3 @@ def test_times_are_told_as_people_would(seconds: float, told: str) -> None:
 def test_until_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = shown(capsys, Toy(out=tmp_path, until=0.25))
     assert told["time"].endswith("; runs end earlier if they fall below 0.25.")
-
-
-def test_several_processes_rehearse_together(tmp_path: Path) -> None:
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    words = ["identity", "--size", "8", "--device", "cpu", "--dry-run"]
-    done = subprocess.run(
-        [sys.executable, *torchrun, "-m", "sparsewire_lab", *words],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    told = parts(done.stdout)
-    assert told["processes"] == "2, which share each batch"
-    assert done.stdout.count("This was a dry run") == 1
-    assert os.listdir(tmp_path) == []

@@ -21,7 +21,7 @@ from lab.tests.train.toy import (
 
 from sparsewire_lab.identity.experiment import Identity
 from sparsewire_lab.train.checkpoints import read_checkpoint
-from sparsewire_lab.train.loop import Meter
+from sparsewire_lab.train.meter import Meter
 from sparsewire_lab.train.randomness import random_state
 from sparsewire_lab.train.trial import Share
 

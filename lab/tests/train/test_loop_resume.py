@@ -173,19 +173,19 @@ def test_a_signal_ends_an_evaluation_which_is_made_again(
     step: int, whole: dict[str, Any], folder: Path
 ) -> None:
     training = training_of(Toy(), folder)
-    batches, parts = training.trial.batches, []
+    batches, judged = training.trial.batches, []
 
-    def interrupted(every: Any) -> Any:
-        for part in batches(every):
+    def interrupted(parts: Any) -> Any:
+        for part in batches(parts):
             yield part
-            parts.append(part)
+            judged.append(part)
             if training.step == step:
                 signal.raise_signal(signal.SIGTERM)
 
     training.trial.batches = interrupted
     with pytest.raises(StoppedError, match=f"stopped and saved after step {step}"):
         training.run()
-    assert len(parts) == 2 * (step // 4) + 1  # the second part of the last evaluation is left out
+    assert len(judged) == 2 * (step // 4) + 1  # the second part of the last evaluation is left out
     assert step not in read_checkpoint(folder / "last.pt")["curve"].get("step", [])
     assert_identical(without_times(resumed(Toy(), folder)), whole)
 
