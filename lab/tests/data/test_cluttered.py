@@ -52,13 +52,15 @@ def test_a_digit_alone_on_a_canvas_of_its_size_is_itself() -> None:
     assert not scene.corners.any()
 
 
-def test_the_corner_is_where_the_digit_is() -> None:
+@pytest.mark.parametrize("central", [None, 0.4])
+def test_the_corner_is_where_the_digit_is(central: float | None) -> None:
     digits = some_digits()
-    scene = clutter(digits, torch.arange(7), Canvas(90, 0, 8))
+    scene = clutter(digits, torch.arange(7), Canvas(90, 0, 8), central=central)
     for image, (row, column), digit in zip(
         scene.images, scene.corners.tolist(), digits.images, strict=True
     ):
         assert torch.equal(image[0, row : row + 28, column : column + 28] * 255, digit.float())
+        assert image.count_nonzero() == digit.count_nonzero()
 
 
 def is_uniform(values: Tensor, size: int) -> bool:
@@ -95,7 +97,7 @@ def test_pieces_come_from_everywhere_and_go_everywhere_equally_often() -> None:
     assert is_uniform((images[images > 0] * 255).round().long() - 1, 28)
 
 
-# Spread around the middle.
+# Digits in the central part.
 
 
 def central_scene(
@@ -108,7 +110,7 @@ def central_scene(
     return clutter(digits, which, canvas, torch.Generator().manual_seed(seed), central)
 
 
-def test_a_whole_spread_is_as_good_as_none() -> None:
+def test_the_whole_canvas_is_as_good_as_none() -> None:
     for size in (28, 60, 61):
         canvas = Canvas(size, 2, 8)
         torch.manual_seed(0)
@@ -121,7 +123,7 @@ def test_a_whole_spread_is_as_good_as_none() -> None:
 
 
 @pytest.mark.parametrize(("size", "corner"), [(28, {0}), (60, {16}), (61, {16, 17}), (400, {186})])
-def test_no_spread_puts_every_digit_in_the_middle(size: int, corner: set[int]) -> None:
+def test_a_share_of_zero_puts_every_digit_in_the_middle(size: int, corner: set[int]) -> None:
     corners = central_scene(0.0, Canvas(size, 0, 8), count=20).corners
     assert len(corners.unique()) == 1
     assert int(corners[0, 0]) in corner
@@ -129,7 +131,7 @@ def test_no_spread_puts_every_digit_in_the_middle(size: int, corner: set[int]) -
 
 @pytest.mark.parametrize("central", [0.1, 0.5, 0.75])
 @pytest.mark.parametrize("size", [60, 75])
-def test_a_spread_brings_corners_nearer_to_the_middle(central: float, size: int) -> None:
+def test_a_share_brings_corners_nearer_to_the_middle(central: float, size: int) -> None:
     """Each by that share, to the nearest pixel."""
     canvas, middle = Canvas(size, 0, 8), (size - 28) / 2
     everywhere = central_scene(None, canvas).corners
@@ -140,19 +142,10 @@ def test_a_spread_brings_corners_nearer_to_the_middle(central: float, size: int)
     assert nearer.max() > middle + 0.8 * central * middle
 
 
-def test_the_digit_is_where_the_corner_of_a_spread_is() -> None:
-    digits = some_digits()
-    scene = clutter(digits, torch.arange(7), Canvas(90, 0, 8), central=0.4)
-    for image, (row, column), digit in zip(
-        scene.images, scene.corners.tolist(), digits.images, strict=True
-    ):
-        assert torch.equal(image[0, row : row + 28, column : column + 28] * 255, digit.float())
-        assert image.count_nonzero() == digit.count_nonzero()
-
-
-@pytest.mark.parametrize("central", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_spread_may_be_a_tensor(central: float, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("central", "dtype"), [(0.0, torch.float64), (0.3, torch.float32), (1.0, torch.float64)]
+)
+def test_the_share_may_be_a_tensor(central: float, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     given = central_scene(central)
     torch.manual_seed(0)
@@ -161,7 +154,7 @@ def test_a_spread_may_be_a_tensor(central: float, dtype: torch.dtype) -> None:
     assert torch.equal(tensor.images, given.images)
 
 
-def test_pieces_lie_where_they_do_whatever_the_spread() -> None:
+def test_pieces_do_not_depend_on_the_share() -> None:
     images = []
     for central in (None, 0.0, 0.5, 1.0):
         torch.manual_seed(0)
@@ -170,7 +163,7 @@ def test_pieces_lie_where_they_do_whatever_the_spread() -> None:
     assert all(torch.equal(image, images[0]) for image in images)
 
 
-def test_a_batch_is_drawn_with_the_spread_that_it_is_given() -> None:
+def test_a_batch_is_sampled_with_the_share_that_it_is_given() -> None:
     digits = some_digits()
 
     def draw(central: Tensor | float | None) -> tuple[Scene, Tensor]:
@@ -183,14 +176,6 @@ def test_a_batch_is_drawn_with_the_spread_that_it_is_given() -> None:
     assert torch.equal(draw(1.0)[0].images, everywhere.images)
     assert not torch.equal(middle.images, everywhere.images)
     assert torch.equal(draw(torch.tensor(0.0))[0].images, middle.images)
-
-
-def test_a_spread_asks_for_no_value() -> None:
-    with FakeTensorMode():
-        digits = Digits(torch.zeros(9, 28, 28, dtype=torch.uint8), torch.zeros(9).long())
-        scene, _ = sample_canvases(digits, 4, CANVAS_100, central=torch.rand(()))
-    assert scene.images.shape == (4, 1, 100, 100)
-    assert scene.corners.dtype == torch.int64
 
 
 # What it costs.
@@ -213,13 +198,15 @@ def test_operations_are_as_many_for_any_batch() -> None:
     assert len(operations[0]) < 70
 
 
-def test_no_value_is_asked_for() -> None:
-    # Tensors without values: whatever would have to wait for one fails.
+@pytest.mark.parametrize("placed", [False, True])
+def test_no_value_is_asked_for(placed: bool) -> None:
+    # Fake tensors have no values: code that reads one fails.
     with FakeTensorMode():
         digits = Digits(torch.zeros(9, 28, 28, dtype=torch.uint8), torch.zeros(9).long())
-        scene, labels = sample_canvases(digits, 4, CANVAS_100)
+        central = torch.rand(()) if placed else None
+        scene, labels = sample_canvases(digits, 4, CANVAS_100, central=central)
     assert scene.images.shape == (4, 1, 100, 100)
-    assert scene.corners.shape == (4, 2)
+    assert (scene.corners.shape, scene.corners.dtype) == ((4, 2), torch.int64)
     assert labels.shape == (4,)
 
 
