@@ -1,0 +1,75 @@
+"""Every engine that runs on the CPU computes its function from all arguments."""
+
+import importlib
+import inspect
+import pkgutil
+from typing import Any
+
+import pytest
+from tests.agreement import CASES, DOUBLE, FLOAT, HALF, assert_agreement, parameters
+from tests.helpers import pairwise
+
+from sparsewire import ops
+
+FUNCTIONS = pytest.mark.parametrize("name", CASES)
+
+# Compiling is slow: rows of the two kinds of code that `test_compiled.py` compiles.
+RANK_2 = [((), 5, 9, 2), ((2,), 3, 40, 2), ((2, 2), 1, 7, 2)]
+COMPILED: list[dict[str, Any]] = [
+    {"shape": RANK_2, "density": ["gaussian"], "means": [FLOAT], "values": [FLOAT, HALF]},
+    {"shape": RANK_2, "density": ["student"], "means": [DOUBLE]},
+]
+
+
+def home(function: Any) -> str:
+    return inspect.unwrap(function).__module__
+
+
+def tables() -> dict[str, set[str]]:
+    """The names of the engines in the table of each stage."""
+    found = pkgutil.iter_modules(ops.__path__, "sparsewire.ops.")
+    modules = [importlib.import_module(m.name) for m in found if "._" not in m.name]
+    return {m.__name__: {e.name for e in m.ENGINES} for m in modules if hasattr(m, "ENGINES")}
+
+
+def test_every_function_with_engines_has_a_case():
+    assert {home(case.function) for case in CASES.values()} == tables().keys()
+    dispatching = {
+        name
+        for name in ops.__all__
+        if "dispatch" in inspect.unwrap(getattr(ops, name)).__code__.co_names
+    }
+    assert dispatching <= CASES.keys()
+    for engines in tables().values():
+        assert {"triton", "reference"} <= engines
+
+
+@FUNCTIONS
+def test_every_argument_has_an_axis(name):
+    """A new argument, too, must be compared."""
+    case = CASES[name]
+    assert parameters(case.function) == case.axes.keys() - set(case.extra)
+    assert all(len(values) > 1 for values in case.axes.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        (name, engine)
+        for name, case in CASES.items()
+        for engine in sorted({"auto", *tables()[home(case.function)]} - {"triton"})
+    ],
+)
+def test_engines_agree_with_the_specification(name, engine):
+    for fewer in COMPILED if engine == "compiled" else [{}]:
+        for row in CASES[name].rows(**fewer):
+            assert_agreement(name, row, engine)
+
+
+def test_pairwise_covers_all_pairs():
+    axes = {"a": [1, 2], "b": "xyz", "c": [None, True, 3.5], "d": "pq"}
+    rows = pairwise(**axes)
+    assert len(rows) < 2 * 3 * 3 * 2 / 2
+    for first, second in (("a", "b"), ("b", "c"), ("a", "d"), ("c", "d")):
+        met = {(row[first], row[second]) for row in rows}
+        assert met == {(i, j) for i in axes[first] for j in axes[second]}
