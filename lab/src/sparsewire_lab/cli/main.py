@@ -80,7 +80,7 @@ COMMANDS = {
 }
 
 EXAMPLES = {
-    "sparsewire identity --size 8 --steps 1000": "a small run, about a minute on a CPU",
+    "sparsewire identity --size 8 --steps 1000": "a small run, within a minute on a CPU",
     "sparsewire attention --data digits --dry-run": "what it would do, and about how long it takes",
     "sparsewire figures out/identity.jsonl": "draw the figures of what was run",
 }
