@@ -51,9 +51,8 @@ def floats(*shape: int, seed: int, dtype: torch.dtype) -> Tensor:
 def spread_call(row: Row) -> dict[str, Any]:
     prefix, k, m, r = row["shape"]
     indices = random_indices(prefix, m, (9,) * r)
-    excluded = ops.mark_repeats(indices, (9,) * r) if row["excluded"] else None
-    if row["excluded"] == "all":
-        excluded = torch.ones_like(excluded, dtype=torch.bool)
+    repeats = ops.mark_repeats(indices, (9,) * r)
+    excluded = {None: None, "repeats": repeats, "all": torch.ones_like(repeats)}
     means = torch.rand(*prefix, k, r, dtype=DOUBLE, generator=seeded(1)) * 8
     variances = torch.rand(*prefix, k, r, dtype=DOUBLE, generator=seeded(2)) + 0.5
     return {
@@ -61,7 +60,7 @@ def spread_call(row: Row) -> dict[str, Any]:
         "variances": (variances * row["variances"]).to(row["means"]),
         "values": floats(*prefix, k, seed=3, dtype=row["values"]),
         "indices": strided(indices, row["indices"]),
-        "excluded": excluded,
+        "excluded": excluded[row["excluded"]],
         **{name: row[name] for name in ("density", "degrees", "tolerance")},
     }
 

@@ -266,6 +266,24 @@ def test_finite_for_every_finite_input(engine, dtype, density, means, variances,
     torch.testing.assert_close(result["output"].sum(), expected)
 
 
+@densities
+@pytest.mark.parametrize("variance", [1e20, 1e30, 3e38])
+def test_gradients_of_far_means_with_wide_variances_are_finite(engine, variance, density):
+    """With grad_output so large that a gradient of the precision, ~1e36, would overflow."""
+    generator = seeded(0)
+    means, variances = torch.rand(2, 4, 2, generator=generator)
+    leaves = means * 1e18, variances * variance, torch.randn(4, generator=generator)
+    inputs = [tensor.requires_grad_() for tensor in leaves]
+    weights = torch.randn(9, generator=generator) * 1e6
+    indices = random_indices((), 9, (2**24, 2**24))
+    for degrees in (1.0, DEGREES[1]):
+        output = engine(*inputs, indices, density=density, degrees=degrees)
+        first = torch.autograd.grad((output * weights).sum(), inputs, create_graph=True)
+        total = torch.stack([gradient.sum() for gradient in first]).sum()
+        second = torch.autograd.grad(total, inputs)
+        assert_finite({str(i): tensor for i, tensor in enumerate((output, *first, *second))})
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("degrees", [DEGREES[0], 1e-3, 1e3, DEGREES[1]])
 def test_finite_for_every_degree_of_freedom(engine, dtype, degrees):
