@@ -10,15 +10,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from tests.gpu import never_waits, on_cuda
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import ExponentialLR, LambdaLR
 
 import sparsewire as sw
 from sparsewire.cuda_graph import CapturedStep, capture
-
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-silent = pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 
 
 class Training:
@@ -63,6 +61,8 @@ def test_calls_are_the_plain_loop(enabled: bool) -> None:
     assert_same(ours.run(step), plain.run(plain.step))
     assert_same(ours.parameters(), plain.parameters())
     assert not step.captured
+    why = "eager on cpu" if enabled else "eager, not enabled"
+    assert repr(step) == f"CapturedStep(step: {why})"
 
 
 class Pair(NamedTuple):
@@ -143,13 +143,6 @@ def test_bad_warmup_is_refused(warmup: Any, error: type[Exception]) -> None:
         capture(lambda x: x, warmup=warmup)
 
 
-def test_repr_says_what_it_does() -> None:
-    training = Training()
-    step = capture(training.step, optimizer=training.optimizer)
-    assert repr(step) == "CapturedStep(step: eager on cpu)"
-    assert repr(capture(training.step, enabled=False)) == "CapturedStep(step: eager, not enabled)"
-
-
 # On a pretended device: the CPU, and graphs that call the function again. The order of things is
 # tested so where there is no GPU; that CUDA does its part is tested further down.
 
@@ -157,7 +150,7 @@ def test_repr_says_what_it_does() -> None:
 class PretendedGraph:
     """Capturing undoes what the function did; replaying calls it again."""
 
-    step: CapturedStep[..., Any]  # the one that is tested
+    step: CapturedStep[..., Any]
 
     def register_generator_state(self, generator: torch.Generator) -> None: ...
 
@@ -247,9 +240,8 @@ def test_pretended_training_sees_all_that_changes(pretended) -> None:
         with torch.no_grad():
             change(plain)
             change(ours)
-        ours.run(step, 12, 13)
+        assert_same(ours.run(step, 12, 13), plain.run(plain.step, 12, 13), 1e-5)
         assert not step.captured
-        plain.run(plain.step, 12, 13)
         assert_same(ours.run(step, 13, 18), plain.run(plain.step, 13, 18), 1e-5)
         assert step.captured
 
@@ -333,18 +325,6 @@ def test_pretended_late_gradients_are_refused(pretended) -> None:
 # On a GPU
 
 
-@pytest.fixture
-def any_order() -> Iterator[None]:
-    """Sums on a GPU are added in any order; deterministic mode would refuse some of them."""
-    torch.use_deterministic_algorithms(False)
-    yield
-    torch.use_deterministic_algorithms(True)
-
-
-def on_cuda(test: Callable[..., None]) -> Callable[..., None]:
-    return needs_cuda(pytest.mark.usefixtures("any_order")(test))
-
-
 def both(**options: Any) -> tuple[Training, Training, CapturedStep[..., Tensor]]:
     """A plain training on the GPU, the same one captured, and its step."""
     plain, ours = Training("cuda", **options), Training("cuda", **options)
@@ -362,12 +342,16 @@ def both(**options: Any) -> tuple[Training, Training, CapturedStep[..., Tensor]]
         {"optimizer": "Adam", "amsgrad": True, "weight_decay": 0.1},
         {"optimizer": "Adam", "fused": True},
         {"optimizer": "Adam", "foreach": False},
+        {"dropout": 0.5},
     ],
     ids=str,
 )
 def test_cuda_training_is_the_eager_one(options: dict[str, Any]) -> None:
     plain, ours, step = both(**options)
-    assert_same(ours.run(step), plain.run(plain.step), 1e-3)
+    torch.manual_seed(3)
+    losses = plain.run(plain.step)
+    torch.manual_seed(3)
+    assert_same(ours.run(step), losses, 1e-3)
     assert_same(ours.parameters(), plain.parameters(), 1e-3)
     assert step.captured
     assert repr(step) == "CapturedStep(step: captured on cuda:0)"
@@ -381,15 +365,6 @@ def test_cuda_every_call_is_one_step() -> None:
     counts = [step(x * number) for number in range(1, 11)]
     want = torch.arange(1, 11).cumsum(0)
     assert torch.equal(torch.stack(counts).cpu(), want.float())  # and no result changed later
-
-
-@on_cuda
-def test_cuda_dropout_is_drawn_as_in_eager_training() -> None:
-    plain, ours, step = both(dropout=0.5)
-    torch.manual_seed(3)
-    want = plain.run(plain.step)
-    torch.manual_seed(3)
-    assert_same(ours.run(step), want, 1e-3)
 
 
 @on_cuda
@@ -465,14 +440,13 @@ def test_cuda_arguments_may_come_from_the_host(enabled: bool) -> None:
 
 
 @on_cuda
-def test_cuda_generators_of_the_host_are_refused() -> None:
-    step = capture(lambda x: x, generators=torch.Generator())
+def test_cuda_what_is_elsewhere_or_of_another_form_is_refused() -> None:
+    there = torch.ones(3, device="cuda")
     with pytest.raises(ValueError, match="generators must be on cuda:0; got cpu"):
-        step(torch.ones(3, device="cuda"))
-
-
-@on_cuda
-def test_cuda_arguments_are_fixed() -> None:
+        capture(lambda x: x, generators=torch.Generator())(there)
+    for result in (lambda x: x.cpu(), lambda x: x.sum().item()):
+        with pytest.raises((TypeError, ValueError), match=r"^result must be"):
+            capture(result)(there)
     _, ours, step = both()
     ours.run(step, 0, 6)
     x, y = ours.data[0]
@@ -481,13 +455,6 @@ def test_cuda_arguments_are_fixed() -> None:
     with pytest.raises(ValueError, match=r"argument y .*; got torch.float64"):
         step(x, y.double())
     ours.run(step, 6, 8)
-
-
-@on_cuda
-@pytest.mark.parametrize("result", [lambda x: x.cpu(), lambda x: x.sum().item()])
-def test_cuda_results_elsewhere_are_refused(result: Callable[[Tensor], Any]) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"^result must be"):
-        capture(result)(torch.ones(3, device="cuda"))
 
 
 @on_cuda
@@ -549,9 +516,12 @@ def test_cuda_a_failed_capture_gives_its_memory_back() -> None:
     assert used[0] == used[-1]
 
 
-def wires(n: int) -> tuple[CapturedStep[..., Tensor], Tensor]:
+@on_cuda
+@pytest.mark.parametrize(("n", "steps"), [(16, 2_000), (64, 10_000)])
+def test_cuda_replays_learn_in_constant_memory_and_never_wait(n: int, steps: int) -> None:
     layer = sw.SparseLayer((n,), (n,), tuples=n, values=1.0, learn_values=False).cuda()
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.01)
+    x = torch.randn(64, n, device="cuda")
 
     def fit(x: Tensor) -> Tensor:
         optimizer.zero_grad()
@@ -560,24 +530,14 @@ def wires(n: int) -> tuple[CapturedStep[..., Tensor], Tensor]:
         optimizer.step()
         return loss
 
-    return capture(fit, optimizer=optimizer), torch.randn(64, n, device="cuda")
-
-
-@on_cuda
-@silent
-@pytest.mark.parametrize(("n", "steps"), [(16, 2_000), (64, 10_000)])
-def test_cuda_replays_learn_in_constant_memory_and_never_wait(n: int, steps: int) -> None:
-    step, x = wires(n)
+    step = capture(fit, optimizer=optimizer)
     first = torch.stack([step(x) for _ in range(10)]).mean()
     loss = step(x)
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-    try:
-        torch.cuda.set_sync_debug_mode("error")
+    with never_waits():
         for _ in range(steps):
             loss = step(x)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     torch.cuda.synchronize()
     assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == before
     assert loss.isfinite()
@@ -597,74 +557,48 @@ def test_cuda_reset_gives_the_memory_back() -> None:
     assert torch.cuda.memory_reserved() < before + 2**26
 
 
+class Halves(Training):
+    """A step in two halves, in this dtype under autocast, with scaled gradients if asked."""
+
+    def __init__(
+        self, dtype: torch.dtype | None = None, scale: bool = False, **options: Any
+    ) -> None:
+        super().__init__("cuda", **options)
+        self.dtype = dtype
+        self.scaler = torch.amp.GradScaler("cuda", 2.0**10, growth_interval=5, enabled=scale)
+
+    def step(self, x: Tensor, y: Tensor) -> Tensor:
+        self.optimizer.zero_grad()
+        losses = []
+        for part in (slice(0, 5), slice(5, None)):
+            with torch.autocast("cuda", dtype=self.dtype, enabled=self.dtype is not None):
+                losses.append(F.mse_loss(self.model(x[part]), y[part, :3]))
+            self.scaler.scale(losses[-1]).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return torch.stack(losses)
+
+
 @on_cuda
 @pytest.mark.parametrize(
-    "outside", [False, True], ids=["autocast in the step", "autocast around it"]
+    ("options", "outside", "tolerance"),
+    [
+        ({}, False, 1e-3),
+        ({"dtype": torch.bfloat16}, False, 0.05),
+        ({"dtype": torch.bfloat16}, True, 0.05),
+        ({"dtype": torch.float16, "scale": True, "fused": True}, False, 0.05),
+    ],
+    ids=["two halves", "autocast in the step", "autocast around it", "scaled gradients"],
 )
-def test_cuda_autocast(outside: bool) -> None:
-    plain, ours = Training("cuda"), Training("cuda")
-
-    def cast(one: Training) -> Callable[[Tensor, Tensor], Tensor]:
-        def step(x: Tensor, y: Tensor) -> Tensor:
-            one.optimizer.zero_grad()
-            with torch.autocast("cuda", dtype=torch.bfloat16):
-                loss = F.mse_loss(one.model(x), y[..., :3])
-            loss.backward()
-            one.optimizer.step()
-            return loss
-
-        return step
-
-    want = plain.run(cast(plain))
-    step = capture(cast(ours), optimizer=ours.optimizer)
+def test_cuda_added_and_scaled_gradients_under_autocast(
+    options: dict[str, Any], outside: bool, tolerance: float
+) -> None:
+    plain, ours = Halves(**options), Halves(**options)
+    want = plain.run(plain.step)
+    step = capture(ours.step, optimizer=ours.optimizer)
     with torch.autocast("cuda", dtype=torch.bfloat16, enabled=outside):
         got = ours.run(step)
-    assert_same(got, want, 0.05)
-    assert step.captured
-
-
-@on_cuda
-def test_cuda_scaled_gradients_with_a_fused_optimizer() -> None:
-    plain, ours = (Training("cuda", fused=True) for _ in range(2))
-
-    def scaled(one: Training) -> Callable[[Tensor, Tensor], Tensor]:
-        scaler = torch.amp.GradScaler("cuda", init_scale=2.0**10, growth_interval=5)
-
-        def step(x: Tensor, y: Tensor) -> Tensor:
-            one.optimizer.zero_grad()
-            with torch.autocast("cuda", dtype=torch.float16):
-                loss = F.mse_loss(one.model(x), y[..., :3])
-            scaler.scale(loss).backward()
-            scaler.step(one.optimizer)
-            scaler.update()
-            return loss
-
-        return step
-
-    want = plain.run(scaled(plain))
-    step = capture(scaled(ours), optimizer=ours.optimizer)
-    assert_same(ours.run(step), want, 0.05)
-    assert step.captured
-
-
-@on_cuda
-def test_cuda_gradients_may_be_added_up_in_the_step() -> None:
-    plain, ours = Training("cuda"), Training("cuda")
-
-    def halves(one: Training) -> Callable[[Tensor, Tensor], Tensor]:
-        def step(x: Tensor, y: Tensor) -> Tensor:
-            one.optimizer.zero_grad()
-            losses = []
-            for part in (slice(0, 5), slice(5, None)):
-                losses.append(F.mse_loss(one.model(x[part]), y[part, :3]))
-                losses[-1].backward()
-            one.optimizer.step()
-            return torch.stack(losses)
-
-        return step
-
-    step = capture(halves(ours), optimizer=ours.optimizer)
-    assert_same(ours.run(step), plain.run(halves(plain)), 1e-3)
+    assert_same(got, want, tolerance)
     assert step.captured
 
 
