@@ -3,21 +3,13 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 import torch
+from tests.gpu import never_waits, on_cuda
 from tests.helpers import seeded
 from tests.nn.dense import matrix_of, tuples_of
-from tests.rewire.wires import (
-    SOURCES,
-    Setup,
-    all_wasted,
-    held_by,
-    make,
-    setup,
-    train,
-)
+from tests.rewire.wires import SOURCES, Setup, all_wasted, held_by, make, setup, train
 from torch import Tensor
 
 import sparsewire as sw
@@ -32,36 +24,31 @@ def found(layer: HyperLayer, target: Tensor) -> float:
     return len(wanted & set(held_by(layer))) / len(wanted)
 
 
-@pytest.mark.usefixtures("unchecked")
-def test_a_permutation_is_found_with_free_values():
+def permutation() -> tuple[HyperLayer, Tensor]:
     target = torch.eye(32)[torch.randperm(32, generator=seeded(3))]
-    shares = []
-    for every in (50, 10**9):
-        torch.manual_seed(0)
-        one = setup(SparseLayer((32,), (32,), tuples=32, seed=0), every)
-        train(one, 800, target)
-        shares.append(found(one.layer, target))
-        if every == 50:
-            torch.testing.assert_close(
-                matrix_of(one.layer, mode="rounded"), target, rtol=0, atol=0.2
-            )
-    assert shares[0] == 1.0
-    assert shares[1] < 0.8
+    return SparseLayer((32,), (32,), tuples=32, seed=0), target
 
 
-@pytest.mark.usefixtures("unchecked")
-def test_a_planted_tensor_of_rank_three_is_found():
+def planted() -> tuple[HyperLayer, Tensor]:
     target = torch.zeros(8, 16)
     columns = torch.randperm(16, generator=seeded(0))[:8]
     target[torch.arange(8), columns] = torch.tensor([1.5, -1.5]).repeat(4)
+    return SparseLayer((4, 4), (8,), tuples=10, seed=0), target
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("begin", "without"), [(permutation, 0.8), (planted, 1.0)])
+def test_a_target_is_found_with_rewiring_alone(begin, without):
     shares = []
     for every in (50, 10**9):
         torch.manual_seed(0)
-        one = setup(SparseLayer((4, 4), (8,), tuples=10, seed=0), every)
-        train(one, 800, target)
-        shares.append(found(one.layer, target))
+        layer, target = begin()
+        train(setup(layer, every), 800, target)
+        shares.append(found(layer, target))
+        if begin is permutation and every == 50:
+            torch.testing.assert_close(matrix_of(layer, mode="rounded"), target, rtol=0, atol=0.2)
     assert shares[0] == 1.0
-    assert shares[1] < 1.0
+    assert shares[1] < without
 
 
 def captured_training(device: str, size: int, steps: int) -> tuple[Setup, sw.CapturedStep]:
@@ -166,19 +153,9 @@ def test_processes_pool_their_places_and_make_the_same_moves(tmp_path):
 
 # On a GPU.
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
-
-@pytest.fixture
-def any_order() -> Iterator[None]:
-    """Sums on a GPU are added in any order; deterministic mode would refuse some of them."""
-    torch.use_deterministic_algorithms(False)
-    yield
-    torch.use_deterministic_algorithms(True)
-
-
-@needs_cuda
-@pytest.mark.usefixtures("any_order", "unchecked")
+@on_cuda
+@pytest.mark.usefixtures("unchecked")
 def test_cuda_captured_training_finds_the_identity():
     one, step = captured_training("cuda", 64, 2000)
     assert step.captured
@@ -186,9 +163,7 @@ def test_cuda_captured_training_finds_the_identity():
     assert found(one.layer, torch.eye(64)) == 1.0
 
 
-@needs_cuda
-@pytest.mark.usefixtures("any_order")
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@on_cuda
 @pytest.mark.parametrize("kind", ["rank 2", "rank 3", "lower", "banded", "convolution"])
 def test_cuda_rewiring_never_waits(kind):
     one = setup(make(kind, tuples=12).cuda(), every=1)
@@ -202,16 +177,12 @@ def test_cuda_rewiring_never_waits(kind):
     step()
     one.rewire.step()  # copies constants to the device
     step()
-    try:
-        torch.cuda.set_sync_debug_mode("error")
+    with never_waits():
         one.rewire.step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert one.rewire.moves > 0
 
 
-@needs_cuda
-@pytest.mark.usefixtures("any_order")
+@on_cuda
 @pytest.mark.parametrize("kind", SOURCES)
 def test_cuda_moves_are_those_of_the_cpu(kind):
     places = []
