@@ -155,10 +155,10 @@ def _caption(frames: GlimpseFrames) -> str:
     """Return what the figure shows, in words."""
     dots = "the points that are read" if frames.sampled is None else "one sample of the places read"
     if frames.glimpses.shape[1] == 1:
-        return f"above: true → predicted digit; outline: the box; dots: {dots}; beside: the glimpse"
+        return f"above: true → predicted digit; outline: the box; dots: {dots}; right: the glimpse"
     return (
         f"above: true → predicted digit; outlines: the boxes; dots: {dots}\n"
-        "beside: the same, enlarged; then the glimpses, each with the border of its box"
+        "right: the same, enlarged; then the glimpses, each with the border of its box"
     )
 
 

@@ -85,8 +85,8 @@ def _reads(row: Row) -> str:
     setting = row.setting
     if setting["model"] == "convnet":
         return "all" if setting["reduce"] == 1 else f"all, reduced {setting['reduce']} ×"
-    read, there = setting["glimpses"] * setting["size"] ** 2, setting["canvas"] ** 2
-    return f"{read:,} of {there:,} ({100 * read / there:.3g} %)"
+    read, all_of = setting["glimpses"] * setting["size"] ** 2, setting["canvas"] ** 2
+    return f"{read:,} of {all_of:,} ({100 * read / all_of:.3g} %)"
 
 
 def _head(row: Row) -> str:

@@ -57,7 +57,7 @@ def must_hold(path: Path, what: str) -> Iterator[None]:
 def check_shapes(
     arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[object, ...]], reason: str
 ) -> None:
-    """Refuse arrays of other shapes; a word in a shape stands for a size that is unknown."""
+    """Refuse arrays of other shapes; a word in a shape is a size that is unknown."""
     for name, array in arrays.items():
         if array.shape != shapes[name]:
             raise ValueError(

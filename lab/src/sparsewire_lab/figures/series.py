@@ -95,17 +95,17 @@ def final_error(run: Record) -> float:
 
 def average(runs: Sequence[Record], metric: str = "error") -> Series:
     """Return the series of runs; a run that stopped early counts up to where it stopped."""
-    found: dict[int, list[tuple[float, float]]] = {}
+    by_step: dict[int, list[tuple[float, float]]] = {}
     for run in runs:
         for step, value, seconds in points(run, metric):
-            found.setdefault(step, []).append((value, seconds))
-    steps = sorted(found)
-    values = [[value for value, _ in found[step]] for step in steps]
+            by_step.setdefault(step, []).append((value, seconds))
+    steps = sorted(by_step)
+    values = [[value for value, _ in by_step[step]] for step in steps]
     return Series(
         steps,
         [statistics.fmean(seeds) for seeds in values],
         [statistics.stdev(seeds) if len(seeds) > 1 else math.nan for seeds in values],
-        [statistics.fmean(seconds for _, seconds in found[step]) for step in steps],
+        [statistics.fmean(seconds for _, seconds in by_step[step]) for step in steps],
     )
 
 

@@ -1,4 +1,4 @@
-"""A sheet of cluttered canvases, to look at what is learned from."""
+"""A sheet of cluttered canvases, as the attention experiment learns from them."""
 
 from pathlib import Path
 

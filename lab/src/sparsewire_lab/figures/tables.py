@@ -84,11 +84,11 @@ def steps_of(setting: dict[str, Any]) -> str:
 
 def percent(shares: Iterable[float | None]) -> str:
     """Return mean and deviation of shares, in percent."""
-    found = statistics_of(shares)
-    if not math.isfinite(found.mean):
+    summary = statistics_of(shares)
+    if not math.isfinite(summary.mean):
         return NONE
-    mean = f"{100 * found.mean:.2f}"
-    return mean if found.seeds == 1 else f"{mean} ± {100 * found.deviation:.2f}"
+    mean = f"{100 * summary.mean:.2f}"
+    return mean if summary.seeds == 1 else f"{mean} ± {100 * summary.deviation:.2f}"
 
 
 def final_percent(runs: Iterable[Record], metric: str) -> str:

@@ -43,10 +43,10 @@ def groups(records: Iterable[Record]) -> list[Group]:
 
 def by_problem(every: Iterable[Group]) -> list[list[Group]]:
     """Return the settings of each problem."""
-    found: dict[tuple[Any, ...], list[Group]] = {}
+    problems: dict[tuple[Any, ...], list[Group]] = {}
     for group in every:
-        found.setdefault(problem(group), []).append(group)
-    return list(found.values())
+        problems.setdefault(problem(group), []).append(group)
+    return list(problems.values())
 
 
 def best_rates(every: Iterable[Group]) -> list[Group]:

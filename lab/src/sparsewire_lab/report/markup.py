@@ -21,7 +21,7 @@ def element(kind: str, /, *children: object, **attributes: object) -> Html:
     """Return an element; children that are not HTML are escaped, and so are all attributes.
 
     An attribute that is None or False is left out, one that is True has no value. In names `_`
-    stands for `-`, and one at the end is dropped, for words that Python reserves.
+    becomes `-`, and one at the end is dropped, for words that Python reserves.
 
     Examples:
         >>> print(element("p", "1 < 2", class_="note", data_step=3))

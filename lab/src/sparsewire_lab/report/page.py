@@ -27,7 +27,7 @@ _LEAD = (
     "sparsewire keeps each connection as a point in a continuous index space, so that "
     "backpropagation moves the points to where the data needs a connection."
 )
-_WATCH = {
+_INVITATION = {
     "identity": "Watch it: these wires learn to return random vectors. That the solution is the "
     "diagonal is not given.",
     "": "Watch it: these wires learn what a hidden matrix makes of random vectors. The places of "
@@ -117,7 +117,7 @@ def _header(title: str, body: Sequence[Html], wirings: Sequence[dict[str, Any]])
     ]
     if wirings:
         parts += [
-            element("p", _WATCH.get(wirings[0]["target"], _WATCH[""]), class_="watch"),
+            element("p", _INVITATION.get(wirings[0]["target"], _INVITATION[""]), class_="watch"),
             sections.viewer_box("wiring", "wiring"),
             sections.wiring_words(),
         ]

@@ -239,7 +239,7 @@ def _title(groups: dict[str, Group], size: int) -> str:
     return f"{size} numbers of {' or '.join(words)}"
 
 
-def _notes(panels: Sequence[Panel], there: int, shared: Mapping[str, Any]) -> str:
+def _notes(panels: Sequence[Panel], count: int, shared: Mapping[str, Any]) -> str:
     """Return what bars are, what all share, what was left out and what diverged."""
     groups = [group for panel in panels for group in panel.groups.values()]
     notes = []
@@ -248,8 +248,8 @@ def _notes(panels: Sequence[Panel], there: int, shared: Mapping[str, Any]) -> st
     if shared:
         others = [name for name in SETTINGS.arguments if name not in shared]
         notes.append(f"all: {', '.join(departure_words(groups[0].setting, others))}")
-    if len(groups) < there:
-        notes.append(f"the best {len(groups)} of {there} settings")
+    if len(groups) < count:
+        notes.append(f"the best {len(groups)} of {count} settings")
     notes += [
         f"n = {panel.size}, {name}: {group.seeds}"
         for panel in panels

@@ -22,7 +22,7 @@ _TALLEST = 8.6
 _LARGEST_DIGIT = 0.45
 
 _SMALLEST, _LARGEST = 6.0, 8.0  # points, of the numbers below columns
-_MOST_ABREAST = 24  # digits of a side; of more, those of a number stand below each other
+_MOST_ABREAST = 24  # digits of a side; of more, those of a number are below each other
 _GAP = 0.25  # between rows, as a share of a digit
 _CUT, _WRONG = "#E69F00", "#C00000"
 _HEADS = ("the set, sorted level by level ↓", "the right order, sent back ↑")
@@ -36,7 +36,7 @@ class Layout(NamedTuple):
     high: int
     """Digits above each other in a row."""
     wide: int
-    """Digits beside each other in a column."""
+    """Digits side by side in a column."""
     levels: int
     digit: float
     side: float
@@ -153,7 +153,7 @@ def _draw_rows(axis: Axes, pictures: np.ndarray, layout: Layout) -> None:
     axis.set_axis_off()
     for level, row in enumerate(pictures):
         top, bottom = level * pitch, level * pitch + layout.high
-        # Digits of a number that stand below each other are one tall picture.
+        # Digits of a number below each other are one tall picture.
         joined = np.concatenate(row.reshape(-1, layout.high * row.shape[2], row.shape[3]), axis=1)
         style = {"cmap": "gray", "vmin": 0, "vmax": 1, "interpolation": "antialiased"}
         axis.imshow(joined, extent=(0, across, bottom, top), aspect="auto", **style)
@@ -202,7 +202,7 @@ def _caption(layout: Layout) -> str:
     """Return what the figure shows, in words."""
     words = "orange: where buckets are cut"
     if layout.high > 1:
-        words += "; the digits of a number stand below each other"
+        words += "; the digits of a number are below each other"
     if layout.letters:
         words += (
             "\nbelow: left in the order of the keys, wrong places bold; right in the right order"

@@ -73,8 +73,8 @@ function choices(label, names, start, pick) {
 }
 
 function copyButton(command) {
-  const look = { type: "button", class: "copy", title: command, "data-command": command };
-  return make("button", look, "copy command");
+  const attributes = { type: "button", class: "copy", title: command, "data-command": command };
+  return make("button", attributes, "copy command");
 }
 
 // A bar that names the shown run and chooses among several, above a stage with the run itself.

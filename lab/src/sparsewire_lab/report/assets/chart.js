@@ -197,12 +197,12 @@ function curves(chart, series, px, py) {
   return group;
 }
 
-// Markers stand apart from each other, or they would hide the line.
+// Markers keep a distance, or they would hide the line.
 function spaced(at) {
-  const kept = [];
+  const apart = [];
   for (const point of at) {
-    const last = kept[kept.length - 1];
-    if (!last || Math.hypot(point[0] - last[0], point[1] - last[1]) > 42) kept.push(point);
+    const last = apart[apart.length - 1];
+    if (!last || Math.hypot(point[0] - last[0], point[1] - last[1]) > 42) apart.push(point);
   }
-  return kept;
+  return apart;
 }

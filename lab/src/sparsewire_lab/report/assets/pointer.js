@@ -3,7 +3,7 @@
 function startPointer(chart) {
   const { svg, state } = chart;
   let from = null;
-  // A page that scrolls under the pointer shall not zoom: only a pointer that was moved does.
+  // A page that scrolls under the pointer must not zoom: only a pointer that was moved does.
   let armed = false;
   let chosen = null;
 

@@ -18,7 +18,7 @@ function scaleOf(values, logarithmic) {
   };
 }
 
-// Not by spreading them: there may be more values than a call takes arguments.
+// Not Math.min(...values): there may be more values than a call takes arguments.
 function extent(values) {
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];

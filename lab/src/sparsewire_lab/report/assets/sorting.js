@@ -39,7 +39,7 @@ function sortingStage(stage, run) {
   }
   const named = (name, { root }) => make("div", {}, make("strong", { class: "hint" }, name), root);
   const caption = "the set, top to bottom; orange: where it is cut" +
-    (sort && standsBelow(sort, Infinity) ? "; the digits of a number stand below each other" : "");
+    (sort && isStacked(sort, Infinity) ? "; the digits of a number are below each other" : "");
   stage.replaceChildren(
     ...(sort ? [stripBox(sort,
       panel(caption, strip.canvas),
@@ -61,9 +61,9 @@ const LABEL = 78; // pixels for the names of rows
 const MOST_ABREAST = 24; // digits
 const SMALLEST = 18; // pixels of a digit
 
-// Whether the digits of a number stand below each other, in a strip so wide: there are many then,
-// or they would be too small to be read side by side.
-function standsBelow(sort, width) {
+// Whether the digits of a number are below each other in a strip of this width: there are many,
+// or they would be too small side by side.
+function isStacked(sort, width) {
   const digits = sort.count * sort.run.places;
   return sort.run.places > 1 && (digits > MOST_ABREAST || width / digits < SMALLEST);
 }
@@ -71,7 +71,7 @@ function standsBelow(sort, width) {
 // As wide as digits need to be read well, and not more.
 function stripBox(sort, ...children) {
   const box = make("div", { class: "wide" }, ...children);
-  const below = standsBelow(sort, Infinity);
+  const below = isStacked(sort, Infinity);
   const digits = sort.count * (below ? 1 : sort.run.places);
   box.style.maxWidth = `${LABEL + digits * (below || sort.run.places === 1 ? 44 : 54)}px`;
   box.style.minWidth = "min(100%, 30rem)";
@@ -110,20 +110,20 @@ function mixture(sort, frame, level) {
   const key = `${frame}/${level}`;
   if (sort.mixtures.has(key)) return sort.mixtures.get(key);
   const n = sort.count;
-  let found;
+  let mixed;
   if (level === 0) {
     const row = (i) => Array.from({ length: n }, (_, j) => Number(i === j));
-    found = Array.from({ length: n }, (_, i) => row(i));
+    mixed = Array.from({ length: n }, (_, i) => row(i));
   } else {
     const before = mixture(sort, frame, level - 1);
-    found = Array.from({ length: n }, (_, i) => before[0].map((__, j) => {
+    mixed = Array.from({ length: n }, (_, i) => before[0].map((__, j) => {
       let sum = 0;
       for (let k = 0; k < n; k += 1) sum += half(sort, frame, level - 1, i, k) * before[k][j];
       return sum;
     }));
   }
-  sort.mixtures.set(key, found);
-  return found;
+  sort.mixtures.set(key, mixed);
+  return mixed;
 }
 
 function half(sort, frame, level, to, from) {
@@ -137,7 +137,7 @@ function stripLayout(sort, width) {
   const tile = (width - label) / sort.count;
   const [image] = sort.images;
   const digit = image.naturalWidth ? (sort.run.places * image.naturalHeight) / image.naturalWidth : 1;
-  const below = standsBelow(sort, width - label);
+  const below = isStacked(sort, width - label);
   const high = digit * tile * (below ? sort.run.places : 1 / sort.run.places);
   return { label, tile, high, below, pitch: high + clamp(0.6 * high, 12, 30), foot: 44 };
 }
