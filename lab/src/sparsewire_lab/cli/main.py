@@ -34,49 +34,25 @@ class Command(NamedTuple):
     and returns the exit status."""
 
 
-_RUN_EXPERIMENT = "sparsewire_lab.cli.experiment:run"
-
+_EXPERIMENTS = {
+    "identity": "learn identity matrices, permutations and bands from random vectors",
+    "attention": "classify digits on cluttered canvases from a few glimpses",
+    "sorting": "learn to sort numbers written in digits, from their order alone",
+}
+_TOOLS = {
+    "data": "fetch and check MNIST, and show cluttered canvases",
+    "figures": "draw the figures of the experiments from their records",
+    "report": "write one page from all records: tables, curves, wires that move",
+    "bench": "measure this machine's ceilings, every engine, peers and whole training steps",
+    "reproduce": "make every run behind a page of results",
+}
+_LAB = "sparsewire_lab"
 COMMANDS = {
-    "identity": Command(
-        "learn identity matrices, permutations and bands from random vectors",
-        "sparsewire_lab.identity.experiment:Identity",
-        _RUN_EXPERIMENT,
-    ),
-    "attention": Command(
-        "classify digits on cluttered canvases from a few glimpses",
-        "sparsewire_lab.attention.experiment:Attention",
-        _RUN_EXPERIMENT,
-    ),
-    "sorting": Command(
-        "learn to sort numbers written in digits, from their order alone",
-        "sparsewire_lab.sorting.experiment:Sorting",
-        _RUN_EXPERIMENT,
-    ),
-    "data": Command(
-        "fetch and check MNIST, and show cluttered canvases",
-        "sparsewire_lab.cli.data:Arguments",
-        "sparsewire_lab.cli.data:run",
-    ),
-    "figures": Command(
-        "draw the figures of the experiments from their records",
-        "sparsewire_lab.cli.figures:Arguments",
-        "sparsewire_lab.cli.figures:run",
-    ),
-    "report": Command(
-        "write one page from all records: tables, curves, wires that move",
-        "sparsewire_lab.cli.report:Arguments",
-        "sparsewire_lab.cli.report:run",
-    ),
-    "bench": Command(
-        "measure this machine's ceilings, every engine, peers and whole training steps",
-        "sparsewire_lab.cli.bench:Arguments",
-        "sparsewire_lab.cli.bench:run",
-    ),
-    "reproduce": Command(
-        "make every run behind a page of results",
-        "sparsewire_lab.cli.reproduce:Arguments",
-        "sparsewire_lab.cli.reproduce:run",
-    ),
+    name: Command(text, f"{_LAB}.{name}.experiment:{name.title()}", f"{_LAB}.cli.experiment:run")
+    for name, text in _EXPERIMENTS.items()
+} | {
+    name: Command(text, f"{_LAB}.cli.{name}:Arguments", f"{_LAB}.cli.{name}:run")
+    for name, text in _TOOLS.items()
 }
 
 EXAMPLES = {
@@ -164,7 +140,7 @@ def overview() -> str:
         "--version": "the version",
         DEBUG_WORD: "with any command: show where in the code an error happened",
         "--tyro-print-completion SHELL": "print a script that completes commands and options",
-        "--tyro-write-completion SHELL FILE": "write it; SHELL is bash, zsh, fish or tcsh",
+        "--tyro-write-completion SHELL FILE": "write it; SHELL is bash, zsh or fish",
     }
     lines = ["sparsewire: sparse layers that learn their own wiring, by backpropagation.", ""]
     lines += ["usage: sparsewire COMMAND [OPTIONS]", ""]

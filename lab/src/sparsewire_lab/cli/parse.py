@@ -19,7 +19,8 @@ def parse(kind: Any, words: Sequence[str], program: str) -> Any:
 
     Args:
         kind: A dataclass, or a union of dataclasses with one for each subcommand; the docstring
-            describes the command, and the strings under the fields describe the arguments.
+            describes the command, and the strings under the fields describe the arguments. A union
+            without any word prints its help.
         words: The words after the command.
         program: The words that name the command.
 
@@ -29,11 +30,13 @@ def parse(kind: Any, words: Sequence[str], program: str) -> Any:
     """
     import tyro  # slow to import
 
-    described = f"{inspect.getdoc(kind)}\n\n{_MORE}" if inspect.isclass(kind) else _MORE
+    single = inspect.isclass(kind)
+    described = f"{inspect.getdoc(kind)}\n\n{_MORE}" if single else _MORE
+    given = list(words) if words or single else ["--help"]
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(kind, args=list(words), prog=program, description=described)
+            return tyro.cli(kind, args=given, prog=program, description=described)
     except SystemExit as stop:
         if stop.code:
             raise UsageError(shortened(errors.getvalue())) from None
@@ -51,9 +54,9 @@ def print_completion(kinds: Mapping[str, Any], words: Sequence[str], program: st
     import tyro.extras
 
     count = 2 if words[0] == "--tyro-print-completion" else 3
-    if len(words) != count or words[1] not in ("bash", "zsh", "fish", "tcsh"):
+    if len(words) != count or words[1] not in ("bash", "zsh", "fish"):
         file = " and a file" if count == 3 else ""
-        raise UsageError(f"{words[0]} must be followed by bash, zsh, fish or tcsh{file}")
+        raise UsageError(f"{words[0]} must be followed by bash, zsh or fish{file}")
     with contextlib.suppress(SystemExit):
         tyro.extras.subcommand_cli_from_dict(dict(kinds), prog=program, args=list(words))
 
