@@ -75,27 +75,29 @@ def keepers(
     return find_keepers(table, places, torch.tensor(strength), space).tolist()
 
 
-def test_keepers_by_hand():
-    assert keepers([3.0, 3.1, 7.0], [0.5, 1.0, 1.0], (9,)) == [1, 1, 2]
-    assert keepers([3.0, 3.0, 3.0], [1.0, 1.0, 1.0], (9,)) == [0, 0, 0]  # ties: the first
-    assert keepers([3.0, 3.6], [1.0, 0.5], (9,)) == [0, 0]  # 0.6 apart
-    assert keepers([3.0, 3.6], [0.5, 1.0], (9,)) == [1, 1]
-    assert keepers([3.0, 3.75], [1.0, 0.5], (9,)) == [0, 1]
-    assert keepers([2.6, 3.4], [1.0, 0.5], (9,)) == [0, 0]  # of one place at any distance
-    assert keepers([5.0], [0.0], (9,)) == [0]
+CORNER = [[3.4, 3.4], [3.6, 3.6], [3.6, 2.9]]
 
 
-def test_keepers_of_a_row_of_tuples_by_hand():
-    """The weakest of three would go to one that goes itself: it stays, for this time."""
-    assert keepers([3.0, 3.6, 4.1], [3.0, 2.0, 1.0], (9,)) == [0, 0, 2]
-    assert keepers([3.0, 3.6, 4.1], [1.0, 2.0, 3.0], (9,)) == [0, 2, 2]
-    assert keepers([3.0, 3.6, 4.1], [1.0, 3.0, 2.0], (9,)) == [1, 1, 1]
-
-
-def test_keepers_across_a_corner_by_hand():
-    means = [[3.4, 3.4], [3.6, 3.6], [3.6, 2.9]]
-    assert keepers(means, [1.0, 3.0, 2.0], (9, 9)) == [1, 1, 2]
-    assert keepers(means, [1.0, 2.0, 3.0], (9, 9)) == [1, 1, 2]  # the nearer one, not the stronger
+@pytest.mark.parametrize(
+    ("means", "strength", "want"),
+    [
+        ([3.0, 3.1, 7.0], [0.5, 1.0, 1.0], [1, 1, 2]),
+        ([3.0, 3.0, 3.0], [1.0, 1.0, 1.0], [0, 0, 0]),  # ties: the first
+        ([3.0, 3.6], [1.0, 0.5], [0, 0]),  # 0.6 apart
+        ([3.0, 3.6], [0.5, 1.0], [1, 1]),
+        ([3.0, 3.75], [1.0, 0.5], [0, 1]),
+        ([2.6, 3.4], [1.0, 0.5], [0, 0]),  # of one place at any distance
+        ([5.0], [0.0], [0]),
+        # The weakest of three would go to one that goes itself: it stays, for this time.
+        ([3.0, 3.6, 4.1], [3.0, 2.0, 1.0], [0, 0, 2]),
+        ([3.0, 3.6, 4.1], [1.0, 2.0, 3.0], [0, 2, 2]),
+        ([3.0, 3.6, 4.1], [1.0, 3.0, 2.0], [1, 1, 1]),
+        (CORNER, [1.0, 3.0, 2.0], [1, 1, 2]),
+        (CORNER, [1.0, 2.0, 3.0], [1, 1, 2]),  # the nearer one, not the stronger
+    ],
+)
+def test_keepers_by_hand(means, strength, want):
+    assert keepers(means, strength, (9,) * np.ndim(means)) == want
 
 
 def test_the_first_and_the_last_place_of_an_axis_are_no_neighbours():
@@ -133,16 +135,10 @@ def test_held_places_are_found(places, holds):
     assert torch.equal(_is_in(left, right), torch.isin(left, right))
 
 
-@pytest.mark.parametrize("space", [(5,), (1, 7), (3, 4), (2, 1, 3), (2, 3, 2, 2)])
+@pytest.mark.parametrize("space", [(5,), (1, 7), (3, 4), (2, 1, 3), (2, 3, 2, 2), (2**31, 2**31)])
 def test_places_get_their_indices_back(space):
-    every = list(itertools.product(*map(range, space)))
-    assert list(map(tuple, _unflatten(torch.arange(len(every)), space).tolist())) == every
-
-
-def test_the_largest_places_get_their_indices_back():
-    space = (2**31, 2**31)
-    corner = torch.tensor([[2**31 - 1, 2**31 - 1], [2**31 - 1, 0]])
-    assert torch.equal(_unflatten(flat_index(corner, space), space), corner)
+    every = torch.tensor(list(itertools.product(*({0, 1 % n, n - 1} for n in space))))
+    assert torch.equal(_unflatten(flat_index(every, space), space), every)
 
 
 # The life of a Rewire.
@@ -186,21 +182,16 @@ def test_saved_and_loaded_it_continues_exactly():
         assert torch.equal(mine, true)
 
 
-def test_a_saved_state_is_a_copy():
-    one = setup(flat_layer(9, 2))
+def test_a_saved_state_is_a_copy_and_fits_as_many_tuples_only():
+    one, other = setup(flat_layer(9, 2)), setup(flat_layer(9, 3))
     state = one.rewire.state_dict()
     one.layer(torch.randn(4, 9)).square().sum().backward()
     one.rewire.rewire()
     assert (state["gradients"] == -1).all()
     assert state["ages"].tolist() == [0, 0]
-
-
-def test_the_state_of_another_number_of_tuples_is_refused():
-    state = setup(flat_layer(9, 2)).rewire.state_dict()
-    one = setup(flat_layer(9, 3))
     with pytest.raises(ValueError, match="state must be of a layer with 3 tuples; got 2"):
-        one.rewire.load_state_dict(state)
-    assert one.rewire.steps == 0
+        other.rewire.load_state_dict(one.rewire.state_dict())
+    assert other.rewire.steps == 0
 
 
 def test_removed_it_reads_no_more():
@@ -257,38 +248,25 @@ def test_rewiring_copies_nothing_from_the_host(kind):
 # What is refused.
 
 
+FREE = "layer must be a layer with free tuples, like SparseLayer; got "
+ANYWHERE = "layer must let its tuples go anywhere (no template, no block diagonal); got "
+SAMPLES = "layer must have local or global samples, to discover places; got none"
+
 BAD_LAYERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (
-        lambda: HyperLayer(Look((4,), 2, 2), (4,), (4,)),
-        TypeError,
-        "layer must be a layer with free tuples, like SparseLayer; got Look",
-    ),
-    (
-        lambda: nn.Linear(4, 4),
-        TypeError,
-        "layer must be a layer with free tuples, like SparseLayer; got Linear",
-    ),
-    (
-        lambda: SparseLayer((4,), (4,), template=sw.fan_in((4,), (4,))),
-        ValueError,
-        "layer must let its tuples go anywhere (no template, no block diagonal); got Template",
-    ),
+    (lambda: HyperLayer(Look((4,), 2, 2), (4,), (4,)), TypeError, FREE + "Look"),
+    (lambda: nn.Linear(4, 4), TypeError, FREE + "Linear"),
+    (lambda: flat_layer(4, 4, template=sw.fan_in((4,), (4,))), ValueError, ANYWHERE + "Template"),
     (
         lambda: HyperLayer(sw.BlockDiagonal(2, 3), (4,), (4,)),
         ValueError,
-        "layer must let its tuples go anywhere (no template, no block diagonal); "
-        "got BlockDiagonalLayout",
+        ANYWHERE + "BlockDiagonalLayout",
     ),
     (
         lambda: SparseLayer((None, 4), (4,), tuples=3),
         ValueError,
         "layer must have fixed sizes; got in_shape (None, 4)",
     ),
-    (
-        lambda: SparseLayer((4,), (4,), tuples=3, local_samples=0, global_samples=0),
-        ValueError,
-        "layer must have local or global samples, to discover places; got none",
-    ),
+    (lambda: flat_layer(4, 3, local_samples=0, global_samples=0), ValueError, SAMPLES),
 ]
 
 
@@ -307,21 +285,17 @@ def test_a_second_one_for_the_same_layer_is_refused():
     assert one.layer.on_sample == one.rewire._on_sample
 
 
-def test_an_optimizer_of_other_parameters_is_refused():
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_optimizer_of_the_layer_is_refused():
     layer = flat_layer(9, 2)
     source = tuples_of(layer)
     for parameters in ([nn.Parameter(torch.ones(2))], [source.raw_means, source.values]):
         with pytest.raises(ValueError, match="optimizer must hold the parameters of the layer"):
             Rewire(layer, torch.optim.SGD(parameters, lr=0.1))
-    assert layer.on_sample is None
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("optimizer", [None, [], "Adam"])
-def test_what_is_no_optimizer_is_refused(optimizer):
-    layer = flat_layer(9, 2)
-    with pytest.raises(TypeError, match=r"optimizer must be a torch\.optim\.Optimizer; got [Nls]"):
-        Rewire(layer, optimizer)
+    bad: Any
+    for bad in (None, [], "Adam"):
+        with pytest.raises(TypeError, match=r"must be a torch\.optim\.Optimizer; got [Nls]"):
+            Rewire(layer, bad)
     assert layer.on_sample is None
 
 

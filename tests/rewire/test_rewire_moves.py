@@ -2,17 +2,19 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.helpers import seeded, seeds
+from tests.helpers import pairwise, seeded, seeds
 from tests.nn.dense import tuples_of
 from tests.rewire.wires import (
     NARROW,
     SOURCES,
+    Setup,
     all_wasted,
     allowed_places,
     flat_layer,
@@ -32,11 +34,27 @@ from sparsewire.ops.bound import EDGES
 # Which tuples move, and where to.
 
 
-def test_duplicates_move_to_the_best_free_places():
-    one = setup(flat_layer(9, 5))
-    put(one.layer, [[3, 3], [3.2, 3], [7, 7], [3, 2.8], [1, 8]], [0.5, 1.0, 1.0, 0.2, 1.0])
-    offer(one.rewire, [[0, 5], [8, 0], [5, 0], [4, 8]], [0.1, 0.4, 0.3, 0.2])
+def rewired(
+    layer: HyperLayer,
+    means: Any,
+    values: Any,
+    places: Sequence[Sequence[int]],
+    sizes: Sequence[float] = (),
+    raw_variances: Any = NARROW,
+    **options: Any,
+) -> Setup:
+    """Rewire a layer with tuples at these means, when these places are offered, best first."""
+    one = setup(layer, **options)
+    put(layer, means, values, raw_variances)
+    offer(one.rewire, places, sizes or [float(len(places) - i) for i in range(len(places))])
     one.rewire.rewire()
+    return one
+
+
+def test_duplicates_move_to_the_best_free_places():
+    means = [[3, 3], [3.2, 3], [7, 7], [3, 2.8], [1, 8]]
+    values, places = [0.5, 1.0, 1.0, 0.2, 1.0], [[0, 5], [8, 0], [5, 0], [4, 8]]
+    one = rewired(flat_layer(9, 5), means, values, places, [0.1, 0.4, 0.3, 0.2])
     assert held_by(one.layer) == [(8, 0), (3, 3), (7, 7), (5, 0), (1, 8)]
     assert one.rewire.moves == 2
     assert one.rewire.ages.tolist() == [0, 1, 1, 0, 1]
@@ -44,37 +62,28 @@ def test_duplicates_move_to_the_best_free_places():
 
 
 def test_tuples_too_near_to_a_stronger_one_move():
-    one = setup(flat_layer(9, 4))
-    put(one.layer, [[3, 3], [3.6, 3], [6, 6], [6.8, 6]], [1.0, -0.8, 0.9, 1.0])
-    offer(one.rewire, [[0, 5], [8, 0]], [0.1, 0.4])
-    one.rewire.rewire()
-    assert held_by(one.layer) == [(3, 3), (8, 0), (6, 6), (7, 6)]
-    torch.testing.assert_close(tuples_of(one.layer).values, torch.tensor([0.2, 0.0, 0.9, 1.0]))
+    layer, means = flat_layer(9, 4), [[3, 3], [3.6, 3], [6, 6], [6.8, 6]]
+    rewired(layer, means, [1.0, -0.8, 0.9, 1.0], [[0, 5], [8, 0]], [0.1, 0.4])
+    assert held_by(layer) == [(3, 3), (8, 0), (6, 6), (7, 6)]
+    torch.testing.assert_close(tuples_of(layer).values, torch.tensor([0.2, 0.0, 0.9, 1.0]))
 
 
-@pytest.mark.parametrize("negligible", [0.0, 0.05, 0.5])
-def test_tuples_that_bring_too_little_move(negligible):
-    values = [1.0, -1.0, 0.4, 0.04, 0.0, -0.02]
-    one = setup(flat_layer(9, 6), negligible=negligible, patience=0)
-    put(one.layer, [[i, 2 * i % 9] for i in range(6)], values)
-    before = held_by(one.layer)
-    offer(one.rewire, [[8, i] for i in range(6)], [6.0, 5.0, 4.0, 3.0, 2.0, 1.0])
-    one.rewire.rewire()
-    typical = math.sqrt(sum(value**2 for value in values) / 6)
-    weak = [i for i, value in enumerate(values) if abs(value) < negligible * typical]
-    assert len(weak) == {0.0: 0, 0.05: 2, 0.5: 3}[negligible]
-    want = list(before)
+@pytest.mark.parametrize(("negligible", "weak"), [(0.0, []), (0.05, [4, 5]), (0.5, [3, 4, 5])])
+def test_tuples_that_bring_too_little_move(negligible, weak):
+    """Less than this share of 0.59, the root of the mean square of all values."""
+    layer, want = flat_layer(9, 6), [(i, 2 * i % 9) for i in range(6)]
+    values, places = [1.0, -1.0, 0.4, 0.04, 0.0, -0.02], [(8, i) for i in range(6)]
+    rewired(layer, want, values, places, negligible=negligible, patience=0)
     for turn, i in enumerate(weak):
         want[i] = (8, turn)
-    assert held_by(one.layer) == want
+    assert held_by(layer) == want
 
 
 def test_wide_tuples_bring_little():
-    one = setup(flat_layer(9, 3), patience=0, negligible=0.3)
-    put(one.layer, [[0, 0], [4, 4], [8, 8]], [1.0, 1.0, 1.0], [NARROW, 3.0, NARROW])
-    offer(one.rewire, [[2, 6]], [1.0])
-    one.rewire.rewire()
-    assert held_by(one.layer) == [(0, 0), (2, 6), (8, 8)]
+    layer, means, raw_variances = flat_layer(9, 3), [[0, 0], [4, 4], [8, 8]], [NARROW, 3.0, NARROW]
+    values, options = [1.0, 1.0, 1.0], {"patience": 0, "negligible": 0.3}
+    rewired(layer, means, values, [[2, 6]], raw_variances=raw_variances, **options)
+    assert held_by(layer) == [(0, 0), (2, 6), (8, 8)]
 
 
 @pytest.mark.parametrize("patience", [0, 1, 3])
@@ -92,42 +101,32 @@ def test_fresh_tuples_have_time_to_contribute(patience):
 
 
 def test_duplicates_move_though_they_are_fresh():
-    one = setup(flat_layer(9, 2), patience=100)
-    put(one.layer, [[4, 4], [4, 4]], [1.0, 0.5])
-    offer(one.rewire, [[8, 8]], [1.0])
-    one.rewire.rewire()
-    assert held_by(one.layer) == [(4, 4), (8, 8)]
+    layer = flat_layer(9, 2)
+    rewired(layer, [[4, 4], [4, 4]], [1.0, 0.5], [[8, 8]], patience=100)
+    assert held_by(layer) == [(4, 4), (8, 8)]
 
 
 def test_places_that_are_held_seen_twice_or_without_gradient_are_not_taken():
-    one = setup(flat_layer(9, 5))
-    put(one.layer, [[3, 3], [3, 3], [3, 3], [7, 7], [1, 8]], [1.0, 0.5, 0.5, 1.0, 1.0])
-    held, nothing = [[3, 3], [7, 7], [1, 8]], [[2, 2], [2, 3]]
-    offer(
-        one.rewire,
-        [*held, [5, 5], [5, 5], [6, 0], *nothing],
-        [9.0, 8.0, 7.0, 6.0, 5.0, 0.5, 0.0, -1.0],
-    )
-    one.rewire.rewire()
-    assert held_by(one.layer) == [(3, 3), (5, 5), (6, 0), (7, 7), (1, 8)]
+    layer, held = flat_layer(9, 5), [[3, 3], [7, 7], [1, 8]]
+    places = [*held, [5, 5], [5, 5], [6, 0], [2, 2], [2, 3]]
+    sizes = [9.0, 8.0, 7.0, 6.0, 5.0, 0.5, 0.0, -1.0]
+    rewired(layer, [[3, 3], [3, 3], *held], [0.5, 0.5, 1.0, 1.0, 1.0], places, sizes)
+    assert held_by(layer) == [(5, 5), (6, 0), (3, 3), (7, 7), (1, 8)]
 
 
 @pytest.mark.parametrize("free", [0, 1, 2])
 def test_tuples_without_a_free_place_stay_as_they_are(free):
-    one = setup(flat_layer(9, 4))
-    values = [1.0, 0.5, 0.25, 0.125]
-    put(one.layer, [[3, 3]] * 4, values)
-    source = tuples_of(one.layer)
+    layer, values = flat_layer(9, 4), [1.0, 0.5, 0.25, 0.125]
+    put(layer, [[3, 3]] * 4)
+    source = tuples_of(layer)
     before = [source.raw_means.detach().clone(), source.raw_variances.detach().clone()]
-    offer(one.rewire, [[3, 3], [8, 8], [8, 7]][: 1 + free], [3.0, 2.0, 1.0][: 1 + free])
-    one.rewire.rewire()
     goals = [(8, 8), (8, 7)][:free]
-    assert held_by(one.layer) == [(3, 3), *goals, *[(3, 3)] * (3 - free)]
+    rewired(layer, [[3, 3]] * 4, values, [(3, 3), *goals])
+    assert held_by(layer) == [(3, 3), *goals, *[(3, 3)] * (3 - free)]
     staying = [0, *range(1 + free, 4)]
     for was, now in zip(before, (source.raw_means, source.raw_variances), strict=True):
         assert torch.equal(was[staying], now[staying])
-    kept = sum(values[: 1 + free])
-    assert source.values.tolist() == [kept, *[0.0] * free, *values[1 + free :]]
+    assert source.values.tolist() == [sum(values[: 1 + free]), *[0.0] * free, *values[1 + free :]]
 
 
 @pytest.mark.filterwarnings("ignore:.* tuples compete for")
@@ -173,41 +172,36 @@ def test_exactly_the_wasted_tuples_move(data, size, count, patience):
 # How a tuple begins at its new place.
 
 
-for_kinds = pytest.mark.parametrize("kind", SOURCES)
-for_edges = pytest.mark.parametrize("edge", EDGES)
-
-
-@for_kinds
-@for_edges
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_allowed_place_can_be_taken(kind, edge, dtype):
-    one, places = all_wasted(kind, dtype, edge=edge)
-    one.rewire.rewire()
-    assert held_by(one.layer) == places
-    assert one.rewire.moves == len(places) - 1
-    assert all(p.dtype == dtype for p in one.layer.parameters())
-
-
-@for_kinds
-def test_tuples_begin_sure_of_their_place_and_with_nothing(kind):
-    one, places = all_wasted(kind, torch.float32)
+@pytest.mark.parametrize(
+    "options", pairwise(kind=list(SOURCES), edge=EDGES, dtype=[torch.float32, torch.float64])
+)
+def test_every_allowed_place_can_be_taken(options):
+    """Tuples begin there sure of their place, and with nothing."""
+    one, places = all_wasted(**options)
     before = one.layer.wiring()
     one.rewire.rewire()
-    after = one.layer.wiring()
+    after, others = one.layer.wiring(), len(places) - 1
+    assert held_by(one.layer) == places
+    assert one.rewire.moves == others
+    assert all(p.dtype == options["dtype"] for p in one.layer.parameters())
     assert (after.variances[1:] >= 0.1).all()
     assert (after.variances[1:] < 0.1 + 0.01 * math.e).all()
     assert torch.equal(after.variances[0], before.variances[0])
-    assert after.values.tolist() == [float(len(places))] + [0.0] * (len(places) - 1)
+    assert after.values.tolist() == [float(len(places))] + [0.0] * others
 
 
-@pytest.mark.parametrize("options", [{}, {"variance_scale": 0.5, "variance_floor": 0.02}])
-@pytest.mark.parametrize("sizes", [(8, 8), (5, 40), (300, 20)])
-def test_tuples_begin_with_a_variance_of_a_hundredth_above_the_floor(options, sizes):
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ((8, 8), {}),
+        ((5, 40), {"variance_scale": 0.5, "variance_floor": 0.02}),
+        ((300, 20), {"variance_scale": 0.5, "variance_floor": 0.02}),
+        ((300, 20), {}),
+    ],
+)
+def test_tuples_begin_with_a_variance_of_a_hundredth_above_the_floor(sizes, options):
     layer = SparseLayer(sizes[:1], sizes[1:], tuples=2, edge="clamp", **options)
-    one = setup(layer)
-    put(layer, [[1, 1], [1, 1]], [1.0, 0.5])
-    offer(one.rewire, [[3, 3]], [1.0])
-    one.rewire.rewire()
+    rewired(layer, [[1, 1], [1, 1]], [1.0, 0.5], [[3, 3]])
     above = layer.wiring().variances[1] - layer.variance_floor
     want = torch.tensor(space_of(layer)) / max(sizes) * 0.01
     torch.testing.assert_close(above, want, rtol=1e-3, atol=1e-6)
@@ -215,41 +209,28 @@ def test_tuples_begin_with_a_variance_of_a_hundredth_above_the_floor(options, si
 
 @pytest.mark.parametrize("scale", [0.0, 1e-6])
 def test_variances_that_cannot_grow_do_not_matter(scale):
-    layer = SparseLayer((9,), (9,), tuples=2, edge="clamp", variance_scale=scale)
-    one = setup(layer)
-    put(layer, [[1, 1], [1, 1]], [1.0, 0.5])
-    offer(one.rewire, [[3, 3]], [1.0])
-    one.rewire.rewire()
+    layer = flat_layer(9, 2, variance_scale=scale)
+    rewired(layer, [[1, 1], [1, 1]], [1.0, 0.5], [[3, 3]])
     assert held_by(layer) == [(1, 1), (3, 3)]
     torch.testing.assert_close(layer.wiring().variances, torch.full((2, 2), 0.1), rtol=0, atol=0.02)
 
 
-def test_fixed_values_stay():
-    one = setup(flat_layer(9, 3, values=0.75, learn_values=False))
-    put(one.layer, [[3, 3]] * 3)
-    offer(one.rewire, [[1, 1], [2, 2]], [2.0, 1.0])
-    one.rewire.rewire()
-    assert held_by(one.layer) == [(3, 3), (1, 1), (2, 2)]
-    assert one.layer.wiring().values.tolist() == [0.75] * 3
+ONE_VALUE = FreeTuples(3, 2, values=0.5, value_count=1, edge="clamp")
 
 
-def test_shared_values_stay():
-    one = setup(flat_layer(9, 3, share_values=[0, 1, 0]))
-    put(one.layer, [[3, 3]] * 3, [0.5, 2.0])
-    offer(one.rewire, [[1, 1], [2, 2]], [2.0, 1.0])
-    one.rewire.rewire()
-    assert held_by(one.layer) == [(1, 1), (3, 3), (2, 2)]
-    assert tuples_of(one.layer).values.tolist() == [0.5, 2.0]
-
-
-def test_one_value_for_all_tuples_stays():
-    source = FreeTuples(3, 2, values=0.5, value_count=1, edge="clamp")
-    one = setup(HyperLayer(source, (9,), (9,)))
-    put(one.layer, [[3, 3]] * 3)
-    offer(one.rewire, [[1, 1], [2, 2]], [2.0, 1.0])
-    one.rewire.rewire()
-    assert held_by(one.layer) == [(3, 3), (1, 1), (2, 2)]
-    assert source.values.tolist() == [0.5]
+@pytest.mark.parametrize(
+    ("layer", "values", "held"),
+    [
+        (flat_layer(9, 3, values=0.75, learn_values=False), [0.75] * 3, [(3, 3), (1, 1), (2, 2)]),
+        (flat_layer(9, 3, share_values=[0, 1, 0]), [0.5, 2.0], [(1, 1), (3, 3), (2, 2)]),
+        (HyperLayer(ONE_VALUE, (9,), (9,)), [0.5], [(3, 3), (1, 1), (2, 2)]),
+    ],
+    ids=["fixed", "shared", "one for all"],
+)
+def test_values_that_are_fixed_or_shared_stay(layer, values, held):
+    rewired(layer, [[3, 3]] * 3, values, [[1, 1], [2, 2]])
+    assert held_by(layer) == held
+    assert tuples_of(layer).values.tolist() == values
 
 
 @given(seed=seeds, kind=st.sampled_from(["rank 2", "rank 3", "lower", "banded"]))
