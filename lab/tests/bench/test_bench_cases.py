@@ -27,8 +27,7 @@ from sparsewire_lab.bench.floors import (
     Sizes,
     Work,
     floor,
-    forward,
-    forward_backward,
+    layer_works,
     sizes_of,
     works_of,
 )
@@ -111,18 +110,19 @@ def test_the_work_of_spread_by_hand() -> None:
     """Two tuples against three points on one axis: 6 pairs, 3 numbers a tuple, 13 bytes a point."""
     sizes = Sizes(contexts=1, k=2, m=3, r=1)
     inputs, points = 2 * 3 * 4, 3 * (8 + 1 + 4)
-    assert forward(sizes) == Work(6, 6 * 7, inputs + points)
-    assert forward_backward(sizes) == Work(12, 6 * (7 + 13), 3 * inputs + 2 * points)
+    there, both = layer_works(sizes)
+    assert there == Work(6, 6 * 7, inputs + points)
+    assert both == Work(12, 6 * (7 + 13), 3 * inputs + 2 * points)
 
 
 def test_layers_move_input_and_output_and_store_no_points() -> None:
     """Two tuples, r = 1, of a layer from 5 to 4 with batch 7: raw numbers are 3 a tuple."""
     sizes = Sizes(1, 2, 30, 1, lanes=7, in_size=5, out_size=4, trained=True)
     raw, x, y = 2 * 3 * 4, 7 * 5 * 4, 7 * 4 * 4
-    assert forward(sizes) == Work(60, 60 * 7 + 2 * 30 * 7, raw + x + y)
-    backward = Work(60, 60 * 13 + 2 * 30 * 7, 2 * raw + x + y)
-    adam = Work(0, 12 * 6, 7 * 6 * 4)
-    assert forward_backward(sizes) == forward(sizes).plus(backward).plus(adam)
+    there, both = layer_works(sizes)
+    assert there == Work(60, 60 * 7 + 2 * 30 * 7, raw + x + y)
+    backward, adam = (60, 60 * 13 + 2 * 30 * 7, 2 * raw + x + y), (0, 12 * 6, 7 * 6 * 4)
+    assert both == tuple(map(sum, zip(there, backward, adam, strict=True)))
 
 
 @pytest.mark.parametrize("name", ["spread", "step"])
@@ -161,7 +161,7 @@ def test_fewer_pairs_lower_the_floor_but_never_to_zero() -> None:
     ):
         sizes = sizes_of(case)
         assert sizes is not None
-        floors = [floor(forward_backward(sizes, p), RATES) for p in (0, sizes.pairs // 2, None)]
+        floors = [floor(layer_works(sizes, p)[1], RATES) for p in (0, sizes.pairs // 2, None)]
         times = [0.0 if f is None else f[0] for f in floors]
         assert 0 < times[0] <= times[1] <= times[2]
-        assert forward_backward(sizes, sizes.pairs) == forward_backward(sizes)
+        assert layer_works(sizes, sizes.pairs) == layer_works(sizes)

@@ -2,7 +2,8 @@
 
 import importlib
 import importlib.util
-from typing import Any, NamedTuple, no_type_check
+from collections.abc import Callable
+from typing import Any, no_type_check
 
 import torch
 
@@ -16,13 +17,8 @@ triton: Any = importlib.import_module("triton") if _INSTALLED else None
 tl: Any = importlib.import_module("triton.language") if _INSTALLED else None
 
 
-class Ceiling(NamedTuple):
-    """A rate, its unit, the time it follows from, and how it was measured."""
-
-    rate: float
-    unit: str
-    measured: Measured
-    note: str
+# A rate, its unit, the time it follows from, and how it was measured.
+Ceiling = tuple[float, str, Measured, str]
 
 
 def measure(name: str, meter: Meter) -> Ceiling:
@@ -37,12 +33,10 @@ def measure(name: str, meter: Meter) -> Ceiling:
 
 def _copy(meter: Meter) -> Ceiling:
     """Copy between buffers far larger than any cache: bytes read and written."""
-    numbers = 2**28 if meter.device.type == "cuda" else 2**25
-    source = torch.randn(numbers, device=meter.device)
+    source = torch.randn(2**28 if meter.device.type == "cuda" else 2**25, device=meter.device)
     target = torch.empty_like(source)
-    measured = meter.time(lambda: target.copy_(source))
-    rate = 2 * source.nbytes / (measured.ms * 1e-3)
-    return Ceiling(rate, "B/s", measured, f"copy of {source.nbytes >> 20} MiB, read and written")
+    note = f"copy of {source.nbytes >> 20} MiB, read and written"
+    return _rate(meter, lambda: target.copy_(source), 2 * source.nbytes, "B/s", note)
 
 
 def _exp(meter: Meter) -> Ceiling:
@@ -50,25 +44,27 @@ def _exp(meter: Meter) -> Ceiling:
     on_gpu, why = meter.device.type == "cuda", ""
     if on_gpu and _INSTALLED:
         x = torch.rand(2**22, device=meter.device)
+        note = "exp2 in a Triton kernel, in registers"
         try:
-            measured = meter.time(lambda: exponentials(x))
-            rate = x.numel() * ROUNDS / (measured.ms * 1e-3)
-            return Ceiling(rate, "exp/s", measured, "exp2 in a Triton kernel, in registers")
+            return _rate(meter, lambda: exponentials(x), x.numel() * ROUNDS, "exp/s", note)
         except Exception as error:  # floors need a rate, even a lower one
             why = f", as the Triton kernel failed: {type(error).__name__}"
     x = torch.randn(2**22 if on_gpu else 2**14, device=meter.device)
     out = torch.empty_like(x)
-    measured = meter.time(lambda: torch.exp(x, out=out))
     note = f"torch.exp of cached numbers{why}"
-    return Ceiling(x.numel() / (measured.ms * 1e-3), "exp/s", measured, note)
+    return _rate(meter, lambda: torch.exp(x, out=out), x.numel(), "exp/s", note)
 
 
 def _matmul(meter: Meter, dtype: torch.dtype) -> Ceiling:
     n = 8192 if meter.device.type == "cuda" else 1024
     torch.set_float32_matmul_precision("highest")  # float32 itself, not a shorter format
     a, b = (torch.randn(n, n, device=meter.device, dtype=dtype) for _ in range(2))
-    measured = meter.time(lambda: a @ b)
-    return Ceiling(2 * n**3 / (measured.ms * 1e-3), "flop/s", measured, f"{n}×{n} by {n}×{n}")
+    return _rate(meter, lambda: a @ b, 2 * n**3, "flop/s", f"{n}×{n} by {n}×{n}")
+
+
+def _rate(meter: Meter, call: Callable[[], Any], count: int, unit: str, note: str) -> Ceiling:
+    measured = meter.time(call)
+    return count / (measured.ms * 1e-3), unit, measured, note
 
 
 def exponentials(x: torch.Tensor) -> int:

@@ -43,10 +43,6 @@ class Work(NamedTuple):
     flops: int
     bytes: int
 
-    def plus(self, other: "Work") -> "Work":
-        """Return the sum of both."""
-        return Work(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
 
 def sizes_of(case: Case) -> Sizes | None:
     """Return the sizes of a case that has pairs, None for any other."""
@@ -60,9 +56,8 @@ def sizes_of(case: Case) -> Sizes | None:
     if case.case == "step":
         return Sizes(1, case.n, case.n * each, 2, **layer)
     if case.case == "contexts":
-        return Sizes(
-            cases.CONTEXT_TUPLES // cases.CONTEXT, cases.CONTEXT, cases.CONTEXT * each, 2, **layer
-        )
+        k = cases.CONTEXT
+        return Sizes(cases.CONTEXT_TUPLES // k, k, k * each, 2, **layer)
     return None
 
 
@@ -77,7 +72,7 @@ def works_of(case: Case, pairs: int | None = None) -> tuple[Work, Work] | None:
         return _sorting(case)
     if (sizes := sizes_of(case)) is None:
         return None
-    return forward(sizes, pairs), forward_backward(sizes, pairs)
+    return layer_works(sizes, pairs)
 
 
 def floor(work: Work, rates: Mapping[str, float]) -> tuple[float, str] | None:
@@ -99,53 +94,35 @@ def floor(work: Work, rates: Mapping[str, float]) -> tuple[float, str] | None:
     return times[limit] * 1e3, limit
 
 
-def forward(sizes: Sizes, pairs: int | None = None) -> Work:
-    """Count a forward pass over all pairs, or over so many of them."""
+def layer_works(sizes: Sizes, pairs: int | None = None) -> tuple[Work, Work]:
+    """Count a forward pass, and both passes with the optimiser's step; all pairs or so many."""
     pairs = sizes.pairs if pairs is None else pairs
+    tuples, points = sizes.contexts * sizes.k, sizes.contexts * sizes.m
+    if sizes.lanes:  # the raw numbers of a layer, which need not store points
+        inputs, outputs = tuples * (sizes.r + 2) * FLOAT, 0
+    else:  # means, variances and values; integer tuples and their shares
+        inputs = tuples * (2 * sizes.r + 1) * FLOAT
+        outputs = points * (sizes.r * INDEX + FLAG + FLOAT)
+    # The input that the integer tuples can reach, and the output.
+    reached = min(sizes.in_size, points // sizes.wirings)
+    read, written = (sizes.wirings * sizes.lanes * n * FLOAT for n in (reached, sizes.out_size))
+    products = 2 * points * sizes.lanes
     # On each axis a difference, a product with the precision, and one with the difference, added;
     # then the sum of the row, and the value times the share, added to the column.
-    work = Work(pairs, pairs * (4 * sizes.r + 3), _tuples(sizes) + _points(sizes))
-    return work.plus(_contraction(sizes, 1)) if sizes.lanes else work
-
-
-def forward_backward(sizes: Sizes, pairs: int | None = None) -> Work:
-    """Count a forward and a backward pass, and the step of the optimiser where there is one."""
-    pairs = sizes.pairs if pairs is None else pairs
+    there = Work(pairs, pairs * (4 * sizes.r + 3) + products, inputs + outputs + read + written)
     # The distance again; the share times the incoming gradient, summed and weighed; on each axis
     # its products with the pull (added to the mean's gradient) and the pull again (the variance's).
     flops = pairs * (4 * sizes.r + 4 + 5 * sizes.r)
-    work = forward(sizes, pairs).plus(Work(pairs, flops, 2 * _tuples(sizes) + _points(sizes)))
-    if sizes.lanes:
-        # To the values always; to the input where it is not the data itself.
-        work = work.plus(_contraction(sizes, 1 if sizes.trained else 2))
-    if sizes.trained:
-        # Adam reads a number, its gradient and two moments; it writes all but the gradient.
-        numbers = sizes.contexts * sizes.k * (sizes.r + 2)
-        work = work.plus(Work(0, 12 * numbers, 7 * numbers * FLOAT))
-    return work
-
-
-def _tuples(sizes: Sizes) -> int:
-    """Bytes of the continuous tuples: means, variances and values, or the raw ones of a layer."""
-    numbers = sizes.r + 2 if sizes.lanes else 2 * sizes.r + 1
-    return sizes.contexts * sizes.k * numbers * FLOAT
-
-
-def _points(sizes: Sizes) -> int:
-    """Bytes of the integer tuples and their shares: a layer need not store them."""
-    if sizes.lanes:
-        return 0
-    return sizes.contexts * sizes.m * (sizes.r * INDEX + FLAG + FLOAT)
-
-
-def _contraction(sizes: Sizes, passes: int) -> Work:
-    """Count products of the input that the integer tuples can reach, and the output once."""
-    reached = min(sizes.in_size, sizes.contexts * sizes.m // sizes.wirings)
-    read, written = (
-        sizes.wirings * sizes.lanes * n * FLOAT for n in (reached, sizes.out_size)
-    )  # bytes
-    products = sizes.contexts * sizes.m * sizes.lanes
-    return Work(0, 2 * products * passes, read * passes + written)
+    # Gradients of a contraction: to the values always, to the input where it is not the data.
+    passes = 1 if sizes.trained else 2
+    # Adam reads a number, its gradient and two moments; it writes all but the gradient.
+    numbers = tuples * (sizes.r + 2) if sizes.trained else 0
+    both = Work(
+        there.exps + pairs,
+        there.flops + flops + products * passes + 12 * numbers,
+        there.bytes + 2 * inputs + outputs + read * passes + written + 7 * numbers * FLOAT,
+    )
+    return there, both
 
 
 def _sorting(case: Case) -> tuple[Work, Work]:

@@ -1,6 +1,7 @@
 """How time and memory grow with the size: exponents of power laws, fitted to a record."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,9 +13,6 @@ LAST, LEAST = 4, 3
 
 LABELS = {
     OURS: "ours",
-    "reference": "reference",
-    "chunked": "chunked",
-    "compiled": "compiled",
     "plain": "plain PyTorch",
     "keops": "KeOps",
     "softsort": "SoftSort",
@@ -24,7 +22,6 @@ LABELS = {
     "neighbours": "ours, neighbours",
     "listmle": "ListMLE",
     "ott": "OTT",
-    "torchsort": "torchsort",
 }
 
 
@@ -44,15 +41,14 @@ def newest(rows: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:
 
     A full run comes before quick ones and those of chosen sizes, however old it is.
     """
-    result: dict[str, dict[str, list[Row]]] = {}
-    for device in dict.fromkeys(row["device"] for row in rows):
-        here = [row for row in rows if row["device"] == device]
-        result[device] = {}
-        for case in dict.fromkeys(row["case"] for row in here):
-            runs = {(row["plan"] == "full", row["date"]) for row in here if row["case"] == case}
-            date = max(runs)[1]
-            result[device][case] = [r for r in here if r["case"] == case and r["date"] == date]
-    return result
+    parts: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        parts.setdefault(row["device"], {}).setdefault(row["case"], []).append(row)
+    for measured in parts.values():
+        for case, all_runs in measured.items():
+            _, date = max((row["plan"] == "full", row["date"]) for row in all_runs)
+            measured[case] = [row for row in all_runs if row["date"] == date]
+    return parts
 
 
 def series(rows: Sequence[Row], column: str) -> list[Series]:
@@ -64,10 +60,9 @@ def series(rows: Sequence[Row], column: str) -> list[Series]:
     lines = []
     for name, group in groups.items():
         points = sorted((row["n"], row[column]) for row in group)
-        first = group[0]
-        kind = first["engine"], first["variant"], first["mode"]
+        engine, variant, mode = (group[0][key] for key in ("engine", "variant", "mode"))
         if len(points) > 1:
-            lines.append(Series(name, *kind, points, exponent(points)))
+            lines.append(Series(name, engine, variant, mode, points, exponent(points)))
     return lines
 
 
@@ -91,7 +86,5 @@ def exponent(points: Sequence[tuple[int, float]]) -> float | None:
     last = sorted(points)[-LAST:]
     if len({n for n, _ in last}) < LEAST:
         return None
-    xs, ys = [math.log(n) for n, _ in last], [math.log(y) for _, y in last]
-    x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
-    covariance = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
-    return round(covariance / sum((x - x_mean) ** 2 for x in xs), 12)
+    xs, ys = zip(*((math.log(n), math.log(y)) for n, y in last), strict=True)
+    return round(statistics.linear_regression(xs, ys).slope, 12)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparsewire_lab.bench.cases import OTT, OURS, PACKAGES, SORTS, TABLE_ENGINES, VALUES, Case
 from sparsewire_lab.bench.floors import sizes_of
@@ -21,8 +21,7 @@ _SHORT_MS = 250.0
 _LEAST, _MOST, _MOST_SORTING, _MARGIN = 1.0, 2.0, 3.0, 0.3
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """The most that a case may need."""
 
     memory: int  # bytes
@@ -31,19 +30,18 @@ class Limits:
 
 
 def reason_to_skip(case: Case, rows: Sequence[Row], limits: Limits) -> str | None:
-    """Return why a case is skipped, or None if it is not.
-
-    Args:
-        case: The case.
-        rows: The results of this run so far: the times of smaller sizes are extrapolated.
-        limits: The most it may need.
-    """
+    """Return why a case is skipped, or None; times of smaller sizes in `rows` are extrapolated."""
     if case.engine in limits.absent:
         module, package = PACKAGES[case.engine]
         return f"{module} is not installed: pip install {package}"
     if case.engine in ("bitonic", VALUES) and case.n & (case.n - 1):
         return "this network needs a power of two"
-    return _after_eager(case, rows) or _too_large(case, limits) or _too_slow(case, rows, limits)
+    if case.mode == "captured" and (reason := _after_eager(case, rows)):
+        return reason
+    if (need := table_bytes(case)) > limits.memory:
+        need, allowed = (f"{size / 2**30:,.1f} GiB" for size in (need, limits.memory))
+        return f"its tables would need about {need}; {allowed} are allowed"
+    return _too_slow(case, rows, limits.seconds)
 
 
 def table_bytes(case: Case) -> int:
@@ -61,40 +59,28 @@ def table_bytes(case: Case) -> int:
     return tables * case.batch * case.n**2 * 4
 
 
-def _too_large(case: Case, limits: Limits) -> str | None:
-    if (need := table_bytes(case)) <= limits.memory:
-        return None
-    return (
-        f"its tables would need about {need / 2**30:,.1f} GiB; "
-        f"{limits.memory / 2**30:,.1f} GiB are allowed"
-    )
-
-
-def _too_slow(case: Case, rows: Sequence[Row], limits: Limits) -> str | None:
+def _too_slow(case: Case, rows: Sequence[Row], allowed: float) -> str | None:
     """Expect time to grow from the last size as it grew to it, a little faster, up to a power."""
     before = [row for row in rows if _same_series(case, row) and row["n"] < case.n]
     if not before:
         return None
-    before.sort(key=lambda row: row["n"])
-    last = before[-1]
+    *others, last = sorted(before, key=lambda row: row["n"])
     if last["ms_forward_backward"] is None:
         given_up = last["status"] == "skipped" or "stopped after" in last["note"]
         return f"n={last['n']:,} was given up already" if given_up else None
     power = most = _MOST_SORTING if case.case in SORTS else _MOST
-    if len(before) > 1 and (earlier := before[-2])["ms_forward_backward"]:
+    if others and (earlier := others[-1])["ms_forward_backward"]:
         slower = last["ms_forward_backward"] / earlier["ms_forward_backward"]
         seen = math.log(slower) / math.log(last["n"] / earlier["n"])
         power = min(max(seen + _MARGIN, _LEAST), most)
     seconds = last["ms_forward_backward"] * 1e-3 * (case.n / last["n"]) ** power
-    if seconds <= limits.seconds:
+    if seconds <= allowed:
         return None
-    return f"would take up to {seconds:,.1f} s a call; {limits.seconds:g} s are allowed"
+    return f"would take up to {seconds:,.1f} s a call; {allowed:g} s are allowed"
 
 
 def _after_eager(case: Case, rows: Sequence[Row]) -> str | None:
     """Skip a graph whose eager call failed, or is so long that its launches take no time."""
-    if case.mode != "captured":
-        return None
     for row in rows:
         if row["n"] == case.n and _same_series(case, row, mode="eager"):
             if row["status"] != "ok":

@@ -2,11 +2,11 @@
 
 import ctypes
 import gc
+import re
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,8 +30,7 @@ class Measured(NamedTuple):
     extra_mib: float | None = None
 
 
-@dataclass(frozen=True)
-class CpuMeter:
+class CpuMeter(NamedTuple):
     """Measures with the clock and the peak of the resident memory, which Linux can reset.
 
     What a first call loads and compiles must be done before.
@@ -48,7 +47,7 @@ class CpuMeter:
         """Time calls, and measure the memory that the first needs beyond what is held before."""
         before = settle_memory()
         first = _clocked(call)
-        after = memory_peak()
+        after = None if before is None else _from_status("VmHWM")
         extra = None if before is None or after is None else max(after - before, 0) / MIB
         return self._repeat(call, [first])._replace(extra_mib=extra)
 
@@ -60,8 +59,7 @@ class CpuMeter:
         return _summed_up(times)
 
 
-@dataclass(frozen=True)
-class CudaMeter:
+class CudaMeter(NamedTuple):
     """Measures with events on the stream and the peak of torch's allocator."""
 
     device: torch.device
@@ -113,12 +111,10 @@ def meter_for(device: torch.device, budget: float) -> Meter:
 
 def captured(call: Callable[[], Any]) -> Callable[[], Any]:
     """Return a call that replays this one as a CUDA graph, with the same tensors."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
         for _ in range(3):
             call()
-    torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -138,9 +134,7 @@ def settle_memory() -> int | None:
     """
     gc.collect()
     if sys.platform.startswith("linux"):
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
-        if trim is not None:
-            trim(0)
+        getattr(ctypes.CDLL(None), "malloc_trim", abs)(0)  # glibc alone has it
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -148,18 +142,10 @@ def settle_memory() -> int | None:
     return _from_status("VmRSS")
 
 
-def memory_peak() -> int | None:
-    """Return the resident bytes at the peak."""
-    return _from_status("VmHWM")
-
-
 def _from_status(name: str) -> int | None:
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return None
-    values = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
-    return int(values[0]) * 1024 if values else None
+    status = Path("/proc/self/status").read_text()
+    value = re.search(rf"^{name}:\s*(\d+)", status, re.MULTILINE)
+    return int(value[1]) * 1024 if value else None
 
 
 def _summed_up(seconds: list[float], together: int = 1) -> Measured:

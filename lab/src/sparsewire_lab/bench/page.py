@@ -15,6 +15,7 @@ from sparsewire_lab.bench.cases import (
 )
 from sparsewire_lab.bench.record import Row
 from sparsewire_lab.bench.runner import quantity
+from sparsewire_lab.figures.tables import markdown
 
 _INTRODUCTION = """\
 # Benchmarks
@@ -41,10 +42,7 @@ noise and errors of each row, why a case was skipped. The page shows the newest 
   sorts are functions of their own, compared with themselves in float64.
 - **∝ n^** is the exponent of a power law, fitted to the {last} largest sizes (at least {least}).
 
-| case | what is measured |
-|---|---|
-{cases}
-"""
+{cases}"""
 
 CASES = {
     "spread": "`spread` of n tuples in an n × n matrix, 24 integer tuples for each: 4 nearest, 2 "
@@ -84,12 +82,11 @@ def make_page(rows: Sequence[Row], record: str) -> str:
         record: Its name, as the page mentions it.
     """
     newest = growth.newest(rows)
-    measured = {case for cases in newest.values() for case in cases}
-    known = [(f"`{case}`", text) for case, text in CASES.items() if case in measured]
-    cases = "\n".join(f"| {name} | {text} |" for name, text in known)
+    known = [case for case in CASES if any(case in measured for measured in newest.values())]
+    table = markdown(("case", "what is measured"), [(f"`{case}`", CASES[case]) for case in known])
     counts = {"last": growth.LAST, "least": growth.LEAST}
-    parts = [_INTRODUCTION.format(record=record, cases=cases, **counts)]
-    spread = [here.get("spread", []) for here in newest.values()]
+    parts = [_INTRODUCTION.format(record=record, cases=table, **counts)]
+    spread = [measured.get("spread", []) for measured in newest.values()]
     if any(growth.series(part, "ms_forward_backward") for part in spread):
         parts.append(f"![Time and memory against the size]({FIGURE})\n")
     for device, here in newest.items():
@@ -102,12 +99,11 @@ def make_page(rows: Sequence[Row], record: str) -> str:
     return "\n".join(parts)
 
 
-def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a table, without its empty columns."""
     used = [i for i in range(len(head)) if any(line[i] for line in lines)]
-    rows = [[row[i].replace("|", "\\|") for i in used] for row in (head, *lines)]
-    rows.insert(1, ["---"] * len(used))
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    head, *lines = ([row[i].replace("|", "\\|") for i in used] for row in (head, *lines))
+    return markdown(head, lines)
 
 
 def _number(value: float | None) -> str:
@@ -138,27 +134,26 @@ def _ceilings(rows: Sequence[Row]) -> str:
 def _targets(device: str, cases: Mapping[str, Sequence[Row]]) -> list[str]:
     lines = []
     for target in targets.targets_for(device):
-        result = targets.find(target, cases.get(target.case, ()))
         cells = ("", "", "")
-        if result is not None:
-            ours, fastest = result.row, result.fastest
-            named = "" if fastest is None else f"{growth.label(fastest)}, {_time(fastest)}"
-            if target.peers and fastest is None:
-                named = "none of them ran"
+        if (result := targets.find(target, cases.get(target.case, ()))) is not None:
+            ours, fastest, reached = result
+            named = "none of them ran" if target.peers else ""
+            if fastest is not None:
+                named = f"{growth.label(fastest)}, {_time(fastest)}"
             took = f"{_time(ours)}, {_memory(ours['extra_mib'])}"
-            cells = (named, took, _REACHED[result.reached])
+            cells = (named, took, _REACHED[reached])
         lines.append((target.work, target.before, _most(target), *cells))
     head = ("work", "the paper's code", "target", "fastest of those", "ours", "reached")
     explanation = (
         "What was set out to be reached; ours is captured on a GPU. The paper's code was timed "
         "earlier, on an H200, in no run of this record."
     )
-    return [f"### Targets\n\n{explanation}\n\n{table(head, lines)}"] if lines else []
+    return [f"### Targets\n\n{explanation}\n\n{_table(head, lines)}"] if lines else []
 
 
 def _most(target: targets.Target) -> str:
     if len(target.peers) == 1:
-        return f"{target.most:g} × {growth.LABELS[target.peers[0]]}"
+        return f"{target.most:g} × {target.peers[0]}"
     if target.peers:
         return "less than SoftSort, NeuralSort, diffsort and OTT"
     memory = "" if target.mib is None else f", {_memory(target.mib)}"
@@ -178,7 +173,7 @@ def _section(case: str, rows: Sequence[Row]) -> str:
     ]
     head = ["n", "measured", *_labels(rows), "floor", "best peer ÷ ours"]
     payload = f", payload {rows[0]['variant']}" if case == "sort_by" else ""
-    return f"### `{case}`{payload}\n\n{table(head, lines)}\n{_accuracy(rows)}{_origin(rows)}\n"
+    return f"### `{case}`{payload}\n\n{_table(head, lines)}\n{_accuracy(rows)}{_origin(rows)}\n"
 
 
 def _lines(name: str, mode: str, column: str, rows: Sequence[Row]) -> list[list[str]]:
@@ -223,7 +218,8 @@ def _cell(row: Row | None, column: str) -> str:
 def _compare(rows: Collection[Row]) -> tuple[str, str]:
     """Return the floor of a size, and the time of the fastest peer over ours."""
     timed = [row for row in rows if row["ms_forward_backward"]]
-    ours = [row for row in timed if row["engine"] == OURS and not _varied(row)]
+    usual = [row for row in timed if not row["variant"] or row["case"] in SHAPED]
+    ours = [row for row in usual if row["engine"] == OURS]
     peers = [r for r in timed if r["engine"] not in (*OWN_ENGINES, NEIGHBOURS, HARD)]
     floor = next((_number(row["floor_ms"]) for row in rows if row["floor_ms"]), "")
     if not ours or not peers:
@@ -232,20 +228,14 @@ def _compare(rows: Collection[Row]) -> tuple[str, str]:
     return floor, _number(best / ours[0]["ms_forward_backward"])
 
 
-def _varied(row: Row) -> bool:
-    return bool(row["variant"]) and row["case"] not in SHAPED
-
-
 def _accuracy(rows: Sequence[Row]) -> str:
     """Return the largest errors, and the median noise: half the distance of the quartiles."""
-    errors: dict[str, list[float]] = {}
-    for row in rows:
-        if row["error"] is not None:
-            errors.setdefault("ours" if row["engine"] == OURS else "others", []).append(
-                row["error"]
-            )
-    worst = ", ".join(f"{max(errors[name]):.0e} ({name})" for name in sorted(errors, reverse=True))
-    noise = [row["noise"] for row in rows if row["noise"] is not None]
-    parts = [f"Error at most {worst}. "] if worst else []
-    parts += [f"Noise ± {50 * statistics.median(noise):.0f} %. "] if noise else []
+    parts, measured = [], [row for row in rows if row["error"] is not None]
+    ours = [row["error"] for row in measured if row["engine"] == OURS]
+    others = [row["error"] for row in measured if row["engine"] != OURS]
+    worst = [f"{max(e):.0e} ({who})" for who, e in (("ours", ours), ("others", others)) if e]
+    if worst:
+        parts.append(f"Error at most {', '.join(worst)}. ")
+    if noise := [row["noise"] for row in rows if row["noise"] is not None]:
+        parts.append(f"Noise ± {50 * statistics.median(noise):.0f} %. ")
     return "".join(parts)

@@ -126,10 +126,8 @@ def capture_step(step: Callable[[], Tensor], meter: Meter) -> tuple[float, Calla
 
 
 def _perform_ceiling(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
-    result = ceilings.measure(case.engine, meter)
-    row.update(rate=result.rate, unit=result.unit)
-    row.update(repeats=result.measured.repeats, noise=result.measured.noise)
-    add_note(row, result.note)
+    rate, unit, measured, note = ceilings.measure(case.engine, meter)
+    row.update(rate=rate, unit=unit, repeats=measured.repeats, noise=measured.noise, note=note)
 
 
 def _perform_function(case: Case, setting: Setting, meter: Meter, row: Row) -> None:

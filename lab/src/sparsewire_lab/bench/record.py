@@ -1,41 +1,32 @@
 """The record: a CSV file to which every run adds its rows."""
 
 import csv
-import os
-from collections.abc import Iterable, Sequence
+import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from sparsewire_lab.files import write_whole
+
 Row = dict[str, Any]
 
-_TEXT = (
-    *("date", "commit", "plan", "device"),
-    *("python", "torch", "numpy", "triton", "keops", "sparsewire"),
-    *("case", "variant", "engine", "mode"),
-)
-_COUNTS = ("n", "k", "m", "r", "batch", "contexts")
-_RESULT = ("status",)
-_NUMBERS = ("ms_forward", "ms_forward_backward", "noise", "extra_mib", "error")
-_FLOORS = (
-    *("pairs", "exps", "flops", "bytes", "floor_forward_ms", "floor_ms"),
-    *("near_pairs", "near_floor_ms"),
-)
-COLUMNS = (
-    *_TEXT,
-    *_COUNTS,
-    *_RESULT,
-    *_NUMBERS,
-    "checked_against",
-    "repeats",
-    *_FLOORS,
-    "floor_limit",
-    "ratio_to_reference",
-    "rate",
-    "unit",
-    "note",
-)
-_WHOLE = {*_COUNTS, "repeats"}
-_REAL = {*_NUMBERS, *_FLOORS, "ratio_to_reference", "rate"}
+# The type of each column: a missing text is read as empty, a missing number as None.
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("date", "commit", "plan", "device"), str),
+    **dict.fromkeys(("python", "torch", "numpy", "triton", "keops", "sparsewire"), str),
+    **dict.fromkeys(("case", "variant", "engine", "mode"), str),
+    **dict.fromkeys(("n", "k", "m", "r", "batch", "contexts"), int),
+    "status": str,
+    **dict.fromkeys(("ms_forward", "ms_forward_backward", "noise", "extra_mib", "error"), float),
+    "checked_against": str,
+    "repeats": int,
+    **dict.fromkeys(("pairs", "exps", "flops", "bytes", "floor_forward_ms", "floor_ms"), float),
+    **dict.fromkeys(("near_pairs", "near_floor_ms"), float),
+    "floor_limit": str,
+    **dict.fromkeys(("ratio_to_reference", "rate"), float),
+    **dict.fromkeys(("unit", "note"), str),
+}
+COLUMNS = tuple(_TYPES)
 _NEEDED = {"date", "device", "case", "engine"}
 
 
@@ -50,14 +41,12 @@ def append(path: Path, rows: Iterable[Row]) -> None:
     """Add rows to a file, which is made if it is missing, and rewritten if its columns are old."""
     rows = [complete(row) for row in rows]
     header = _header(path)
-    if header is not None and header != COLUMNS:
-        _rewrite(path, read(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if header != COLUMNS:
+        rows = [*(read(path) if header is not None else ()), *rows]
+        write_whole(path, _text([COLUMNS, *map(_written, rows)]).encode())
+        return
     with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if header is None:
-            writer.writerow(COLUMNS)
-        writer.writerows([_written(row[column]) for column in COLUMNS] for row in rows)
+        file.write(_text(map(_written, rows)))
 
 
 def read(path: Path) -> list[Row]:
@@ -66,29 +55,26 @@ def read(path: Path) -> list[Row]:
     if header is None:
         raise ValueError(f"{path} must be a record of sparsewire bench; it is missing or empty")
     if missing := _NEEDED - set(header):
-        raise ValueError(
-            f"{path} must be a record of sparsewire bench; it has no column "
-            f"{', '.join(sorted(missing))}"
-        )
+        names = ", ".join(sorted(missing))
+        raise ValueError(f"{path} must be a record of sparsewire bench; it has no column {names}")
     if unknown := [name for name in header if name not in COLUMNS]:
         raise ValueError(
             f"{path} has columns that this version does not know: {', '.join(unknown)}; "
             "name another file with --record"
         )
     with path.open(newline="", encoding="utf-8") as file:
-        return [_read_row(row) for row in csv.DictReader(file)]
+        return [
+            {name: _parsed(kind, row.get(name) or "") for name, kind in _TYPES.items()}
+            for row in csv.DictReader(file)
+        ]
 
 
 def merge(path: Path, other: Path) -> int:
     """Add the rows of another record that this one does not have; return how many."""
-    have = {_key(row) for row in read(path)} if _header(path) is not None else set()
-    new = [row for row in read(other) if _key(row) not in have]
+    have = {_written(row) for row in read(path)} if _header(path) is not None else set()
+    new = [row for row in read(other) if _written(row) not in have]
     append(path, new)
     return len(new)
-
-
-def _key(row: Row) -> tuple[str, ...]:
-    return tuple(_written(row[column]) for column in COLUMNS)
 
 
 def _header(path: Path) -> tuple[str, ...] | None:
@@ -99,27 +85,19 @@ def _header(path: Path) -> tuple[str, ...] | None:
         return None
 
 
-def _rewrite(path: Path, rows: Sequence[Row]) -> None:
-    """Replace the file, whole or not at all."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.unlink(missing_ok=True)
-    append(fresh, rows)
-    os.replace(fresh, path)
+def _text(lines: Iterable[tuple[str, ...]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
 
 
-def _written(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def _written(row: Row) -> tuple[str, ...]:
+    values = [row[column] for column in COLUMNS]
+    return tuple(
+        f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+        for value in values
+    )
 
 
-def _read_row(row: dict[str, str]) -> Row:
-    return {column: _parsed(column, row.get(column) or "") for column in COLUMNS}
-
-
-def _parsed(column: str, text: str) -> Any:
-    if column in _WHOLE:
-        return int(text) if text else None
-    if column in _REAL:
-        return float(text) if text else None
-    return text
+def _parsed(kind: type, text: str) -> Any:
+    return None if kind is not str and not text else kind(text)

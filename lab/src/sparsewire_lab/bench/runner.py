@@ -23,11 +23,7 @@ class Run:
     """
 
     def __init__(
-        self,
-        start: Callable[[], Any],
-        columns: Row,
-        seconds: float,
-        patience: float,
+        self, start: Callable[[], Any], columns: Row, seconds: float, patience: float
     ) -> None:
         self._start, self._patience = start, patience
         self._worker: Any = start()
@@ -71,16 +67,16 @@ class Run:
     def _add_floors(self, case: Case, row: Row) -> None:
         if (works := floors.works_of(case)) is None:
             return
-        rates = {r["engine"]: r["rate"] for r in self.rows if r["case"] == "ceilings" and r["rate"]}
         row.update(works[1]._asdict())
-        if (least := floors.floor(works[1], rates)) is not None:
-            row["floor_ms"], row["floor_limit"] = least
-        if (least := floors.floor(works[0], rates)) is not None:
-            row["floor_forward_ms"] = least[0]
-        near = row["near_pairs"]
-        if near is not None and (near_works := floors.works_of(case, near)) is not None:
-            least = floors.floor(near_works[1], rates)
-            row["near_floor_ms"] = None if least is None else least[0]
+        rates = {r["engine"]: r["rate"] for r in self.rows if r["case"] == "ceilings" and r["rate"]}
+        columns = {"floor_forward_ms": works[0], "floor_ms": works[1]}
+        if row["near_pairs"] is not None and (near := floors.works_of(case, row["near_pairs"])):
+            columns["near_floor_ms"] = near[1]
+        for column, work in columns.items():
+            if (least := floors.floor(work, rates)) is not None:
+                row[column], limit = least
+                if column == "floor_ms":
+                    row["floor_limit"] = limit
 
 
 def summary(row: Row) -> str:
@@ -134,13 +130,10 @@ def _ratio(row: Row, rows: Sequence[Row]) -> float | None:
     if row["engine"] == "reference":
         return 1.0
     same = ("case", "n", "batch", *(["variant"] if row["case"] == "glimpse" else []))
-    alike = [
-        other
+    times = {
+        other["mode"]: other["ms_forward_backward"]
         for other in rows
         if other["engine"] == "reference" and all(other[name] == row[name] for name in same)
-    ]
-    for mode in (row["mode"], "eager"):
-        for other in alike:
-            if other["mode"] == mode and other["ms_forward_backward"]:
-                return row["ms_forward_backward"] / other["ms_forward_backward"]
-    return None
+    }
+    reference = times.get(row["mode"]) or times.get("eager")
+    return row["ms_forward_backward"] / reference if reference else None
