@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
@@ -39,6 +40,12 @@ def pairwise(**axes: Sequence[Any]) -> list[dict[str, Any]]:
         rows.append(row)
     names, values = list(axes), list(axes.values())
     return [{names[axis]: values[axis][i] for axis, i in sorted(row)} for row in rows]
+
+
+def pairs(**axes: Sequence[Any]) -> pytest.MarkDecorator:
+    """Parametrise a test with pairwise combinations of its arguments."""
+    rows = [tuple(row.values()) for row in pairwise(**axes)]
+    return pytest.mark.parametrize(tuple(axes), rows, ids=str)
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -8,6 +8,7 @@ from tests.helpers import (
     LargestStorage,
     assert_same,
     output_and_gradients,
+    pairs,
     random_indices,
     seeded,
     sizes_kept,
@@ -162,9 +163,7 @@ def test_by_hand(engine, indices, values, x, out_shape, features, expected):
     )
 
 
-@pytest.mark.parametrize("surroundings", SURROUNDINGS, ids=str)
-@pytest.mark.parametrize("in_shape", SHAPES, ids=str)
-@pytest.mark.parametrize("out_shape", SHAPES, ids=str)
+@pairs(out_shape=SHAPES, in_shape=SHAPES, surroundings=SURROUNDINGS)
 def test_equals_dense_contraction(engine, out_shape, in_shape, surroundings):
     indices, leaves = case(out_shape, in_shape, surroundings)
     compare(engine, indices, leaves, out_shape, features=len(surroundings[2]))

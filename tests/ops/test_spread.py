@@ -12,6 +12,7 @@ from tests.helpers import (
     assert_same,
     by_engine,
     output_and_gradients,
+    pairs,
     random_indices,
     seeded,
     seeds,
@@ -114,11 +115,8 @@ def test_by_hand(engine):
     torch.testing.assert_close(got, torch.tensor([math.e + 5, 1 + 5, 0]))
 
 
-@densities
-@pytest.mark.parametrize("repeats", [False, True])
-@pytest.mark.parametrize(
-    ("prefix", "k", "m", "r"),
-    [
+@pairs(
+    shape=[
         ((), 63, 60, 2),
         ((), 1, 1, 1),
         ((), 7, 1, 3),
@@ -129,10 +127,11 @@ def test_by_hand(engine):
         ((0,), 3, 7, 2),
         ((2, 0), 3, 7, 2),
     ],
-    ids=str,
+    repeats=[False, True],
+    density=DENSITIES,
 )
-def test_every_engine_equals_the_reference(engine, prefix, k, m, r, repeats, density):
-    leaves, fixed = case(prefix, k, m, r, repeats, density=density, degrees=1.5)
+def test_every_engine_equals_the_reference(engine, shape, repeats, density):
+    leaves, fixed = case(*shape, repeats, density=density, degrees=1.5)
     assert_same(run(engine, leaves, fixed), run(spread_reference, leaves, fixed))
 
 
