@@ -17,6 +17,7 @@ from sparsewire import (
     BlockDiagonal,
     Convolution,
     FreeTuples,
+    FrozenLayer,
     HyperLayer,
     LowerTriangular,
     Sample,
@@ -162,6 +163,22 @@ def gradients_of(layer: nn.Module, loss: Tensor) -> OrderedDict[str, Tensor]:
 def random_input(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """The same numbers in every test and dtype."""
     return torch.randn(shape, dtype=torch.float64, generator=seeded(7)).to(dtype)
+
+
+def input_for(
+    layer: HyperLayer | FrozenLayer, *prefix: int, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """A batch for a layer, with two features along each of their axes."""
+    sizes = (n for n in layer.in_shape if n is not None)
+    return random_input(*prefix, *sizes, *[2] * layer.features, dtype=dtype)
+
+
+@torch.no_grad()
+def randomise(layer: HyperLayer) -> HyperLayer:
+    """Give a layer parameters, the bias too, that it does not start from."""
+    for seed, parameter in enumerate(layer.parameters()):
+        parameter.normal_(generator=seeded(seed + 10))
+    return layer
 
 
 def tuples_of(layer: HyperLayer) -> FreeTuples:

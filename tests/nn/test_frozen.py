@@ -2,7 +2,6 @@
 
 import copy
 import io
-import math
 import pickle
 import re
 from pathlib import Path
@@ -10,9 +9,18 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import assert_same, seeded
-from tests.nn.dense import KINDS, Look, apply_dense, matrix_of, random_input, set_raw
-from torch import Tensor, nn
+from tests.helpers import assert_same, pairwise
+from tests.nn.dense import (
+    KINDS,
+    Look,
+    apply_dense,
+    input_for,
+    matrix_of,
+    random_input,
+    randomise,
+    set_raw,
+)
+from torch import nn
 
 from sparsewire import FrozenLayer, HyperLayer, SparseLayer
 
@@ -20,21 +28,7 @@ of_every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def trained(kind: str, **options: Any) -> HyperLayer:
-    """A layer in evaluation whose parameters, the bias too, are not those it started from."""
-    layer = KINDS[kind](bias=True, **options).eval()
-    with torch.no_grad():
-        for seed, parameter in enumerate(layer.parameters()):
-            parameter.normal_(generator=seeded(seed + 10))
-    return layer
-
-
-def sizes(layer: HyperLayer | FrozenLayer) -> tuple[int, ...]:
-    return tuple(n for n in layer.in_shape if n is not None)
-
-
-def input_for(layer: HyperLayer | FrozenLayer, *prefix: int, **options: Any) -> Tensor:
-    shape = (*prefix, *sizes(layer), *[2] * layer.features)
-    return random_input(*shape, dtype=options.get("dtype", torch.float32))
+    return randomise(KINDS[kind](bias=True, **options).eval())
 
 
 def empty_like(frozen: FrozenLayer) -> FrozenLayer:
@@ -46,10 +40,11 @@ def empty_like(frozen: FrozenLayer) -> FrozenLayer:
 # The same map.
 
 
-@pytest.mark.parametrize("features", [0, 1, 2])
-@pytest.mark.parametrize("prefix", [(), (3,), (2, 3), (0,)], ids=str)
-@of_every_kind
-def test_equals_the_layer_in_evaluation(kind, prefix, features):
+@pytest.mark.parametrize(
+    "case", pairwise(kind=list(KINDS), prefix=[(), (3,), (2, 3), (0,)], features=[0, 1, 2]), ids=str
+)
+def test_equals_the_layer_in_evaluation(case):
+    kind, prefix, features = case.values()
     layer = trained(kind, features=features)
     frozen = layer.freeze()
     x = input_for(layer, *prefix)
@@ -71,6 +66,7 @@ def test_equals_the_layer_in_every_dtype(kind, dtype):
 
 @of_every_kind
 def test_all_forms_agree_with_the_forward_pass(kind):
+    """Its elements are in order, without repeats or zeros."""
     frozen = trained(kind).freeze()
     frozen.bias = None
     matrix = matrix_of(frozen)
@@ -82,15 +78,10 @@ def test_all_forms_agree_with_the_forward_pass(kind):
     assert frozen.csr().layout == torch.sparse_csr
     torch.testing.assert_close(frozen.csr().to_dense(), matrix)
     torch.testing.assert_close(frozen.dense()[tuple(frozen.indices.T)], frozen.values)
-
-
-@of_every_kind
-def test_elements_are_in_order_without_repeats_or_zeros(kind):
-    frozen = trained(kind).freeze()
-    flat = frozen.rows * math.prod(sizes(frozen)) + frozen.cols
+    flat = frozen.rows * input_for(frozen).numel() + frozen.cols
     assert (flat.diff() > 0).all()
     assert frozen.values.all()
-    assert 0 < len(flat) <= matrix_of(frozen).numel()
+    assert 0 < len(flat) <= matrix.numel()
 
 
 def test_values_that_meet_are_added_and_those_that_cancel_dropped():
@@ -107,13 +98,12 @@ def test_values_that_meet_are_added_and_those_that_cancel_dropped():
 @pytest.mark.parametrize(("in_shape", "out_shape"), [((), (4,)), ((4,), ())], ids=str)
 def test_a_single_number_in_or_out(in_shape, out_shape):
     layer = SparseLayer(in_shape, out_shape, tuples=3, seed=0).eval()
-    x = random_input(2, *in_shape, dtype=torch.float32)
-    frozen = layer.freeze()
+    frozen, x = layer.freeze(), input_for(layer, 2)
     torch.testing.assert_close(frozen(x), layer(x))
     torch.testing.assert_close(frozen(x), apply_dense(frozen.dense(), x, len(out_shape)))
 
 
-def test_freezing_takes_a_snapshot():
+def test_freezing_takes_a_snapshot_with_gradients_for_the_input_alone():
     layer = trained("free").train()
     frozen, x = layer.freeze(), input_for(layer, 3)
     expected = layer(x, mode="rounded").detach()
@@ -125,12 +115,7 @@ def test_freezing_takes_a_snapshot():
     assert list(frozen.parameters()) == []
     assert not frozen(x).requires_grad
     assert not any(buffer.requires_grad for buffer in frozen.buffers())
-
-
-def test_gradients_pass_through_to_the_input():
-    frozen = trained("free").freeze()
-    x = input_for(frozen, 3).requires_grad_()
-    frozen(x).sum().backward()
+    frozen(x.requires_grad_()).sum().backward()
     torch.testing.assert_close(x.grad, frozen.dense().sum(0).expand(3, 5))
 
 
@@ -141,18 +126,18 @@ def test_sizes_left_open_are_settled():
         frozen = layer.freeze(in_shape=(size, 3))
         assert frozen.in_shape == (size, 3)
         torch.testing.assert_close(frozen(x), layer(x))
+
+
+def test_what_cannot_be_frozen_is_refused():
+    layer = SparseLayer((None, 3), (4,), tuples=6, seed=0)
     with pytest.raises(ValueError, match=re.escape("(None, 3) leaves sizes open; got None")):
         layer.freeze()
     message = re.escape("in_shape must be (None, 3), with a number for each None; got")
     for bad in ((2,), (2, 4), (2, 3, 1)):
         with pytest.raises(ValueError, match=message):
             layer.freeze(in_shape=bad)
-
-
-def test_an_adaptive_layer_cannot_be_frozen():
-    layer = HyperLayer(Look((5,), 6, 2), (5,), (4,))
     with pytest.raises(TypeError, match="freeze needs one wiring for every input"):
-        layer.freeze()
+        HyperLayer(Look((5,), 6, 2), (5,), (4,)).freeze()
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -184,19 +169,13 @@ def test_the_state_fits_an_empty_layer(kind, features):
     assert torch.equal(other(x), frozen(x))
 
 
-def test_the_state_fits_inside_other_modules():
-    frozen = trained("free").freeze()
-    outer, empty = nn.Sequential(frozen), nn.Sequential(empty_like(frozen))
-    empty.load_state_dict(outer.state_dict())
-    x = input_for(frozen, 3)
-    assert torch.equal(empty(x), frozen(x))
-
-
-def test_a_state_may_be_assigned():
+def test_a_state_may_be_assigned_and_fits_inside_other_modules():
     frozen = trained("free").double().freeze()
-    other = empty_like(frozen)
-    other.load_state_dict(frozen.state_dict(), assign=True)
-    assert torch.equal(other(input_for(frozen, 3)), frozen(input_for(frozen, 3)))
+    outer, empty = nn.Sequential(frozen), nn.Sequential(empty_like(frozen))
+    x = input_for(frozen, 3, dtype=torch.float64)
+    for options in ({}, {"assign": True}):
+        empty.load_state_dict(outer.state_dict(), **options)
+        assert torch.equal(empty(x), frozen(x))
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda f: pickle.loads(pickle.dumps(f))])
@@ -221,10 +200,7 @@ BAD_STATES: dict[str, tuple[dict[str, Any], str]] = {
     "col too large": ({"cols": torch.tensor([5, 0, 2])}, "cols must lie in 0 … 4; got 0 … 5"),
     "col negative": ({"cols": torch.tensor([0, 0, -9])}, "cols must lie in 0 … 4; got -9 … 0"),
     "few values": ({"values": torch.ones(2)}, "rows, cols and values must .* one length"),
-    "many rows": (
-        {"rows": torch.tensor([0, 1, 2, 3])},
-        "rows, cols and values must .* one length",
-    ),
+    "many rows": ({"rows": torch.arange(4)}, "rows, cols and values must .* one length"),
     "two dimensions": ({k: t.unsqueeze(1) for k, t in GOOD.items()}, "rows"),
     "no dimension": ({k: t[0] for k, t in GOOD.items()}, "rows"),
     "rows of floats": ({"rows": torch.tensor([0.0, 1.0, 3.0])}, "rows must"),
@@ -281,13 +257,9 @@ def test_part_of_a_state_leaves_a_layer_that_works(name):
 def test_a_state_in_another_order_is_refused_or_means_the_same():
     """The coordinate form promises order and no repeats, whatever a file holds."""
     frozen = FrozenLayer((5,), (4,))
-    state = {
-        "rows": torch.tensor([3, 0, 1, 1]),
-        "cols": torch.tensor([2, 4, 0, 0]),
-        "values": torch.tensor([1.0, 2.0, 3.0, 4.0]),
-    }
+    rows, cols, values = torch.tensor([[3, 0, 1, 1], [2, 4, 0, 0], [1, 2, 3, 4]])
     try:
-        frozen.load_state_dict(state)
+        frozen.load_state_dict({"rows": rows, "cols": cols, "values": values.float()})
     except ValueError:
         return
     torch.testing.assert_close(frozen.dense(), matrix_of(frozen))

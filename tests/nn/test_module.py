@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 import torch
 from tests.helpers import assert_same, seeded
-from tests.nn.dense import KINDS, MODES, Look, gradients_of, random_input
+from tests.nn.dense import (
+    KINDS,
+    MODES,
+    Look,
+    gradients_of,
+    input_for,
+    random_input,
+    randomise,
+)
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -25,28 +33,22 @@ LAYERS: dict[str, Callable[..., HyperLayer]] = {
 of_every_kind = pytest.mark.parametrize("kind", LAYERS)
 
 
-def input_for(layer: HyperLayer, dtype: torch.dtype = torch.float32) -> Tensor:
-    return random_input(3, *(n for n in layer.in_shape if n), dtype=dtype)
-
-
-def outputs(layer: HyperLayer, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+def outputs(
+    layer: HyperLayer, dtype: torch.dtype = torch.float32, x: Tensor | None = None
+) -> dict[str, Tensor]:
     """The output in every mode, by name."""
-    x = input_for(layer, dtype)
+    x = input_for(layer, 3, dtype=dtype) if x is None else x
     return {mode: layer(x, mode=mode, generator=seeded(1)) for mode in MODES}
-
-
-def through_a_file(layer: HyperLayer) -> HyperLayer:
-    return pickle.loads(pickle.dumps(layer))
 
 
 # Copies and files.
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, through_a_file])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
 @of_every_kind
 def test_copies_are_equal_and_independent(kind, copied):
     layer = LAYERS[kind](bias=True)
-    layer(input_for(layer)).sum().backward()
+    layer(input_for(layer, 3)).sum().backward()
     expected = {name: tensor.detach().clone() for name, tensor in outputs(layer).items()}
     other = copied(layer)
     assert_same(outputs(other), expected, rtol=0, atol=0)
@@ -59,10 +61,7 @@ def test_copies_are_equal_and_independent(kind, copied):
 
 @of_every_kind
 def test_the_state_goes_through_a_file(kind):
-    layer = LAYERS[kind](bias=True)
-    with torch.no_grad():
-        for seed, parameter in enumerate(layer.parameters()):
-            parameter.normal_(generator=seeded(seed + 10))
+    layer = randomise(LAYERS[kind](bias=True))
     file = io.BytesIO()
     torch.save(layer.state_dict(), file)
     file.seek(0)
@@ -83,13 +82,11 @@ def test_the_state_holds_raw_numbers_and_what_they_belong_to():
     [("template", "layout.table", "template"), ("shared values", "value_of", "share_values")],
 )
 def test_the_state_of_another_template_is_refused(kind, key, name):
-    layer, x = KINDS[kind](), input_for(KINDS[kind]())
+    layer, x = KINDS[kind](), input_for(KINDS[kind](), 3)
     before = layer(x, mode="rounded")
     state = {k: v + 1 if v.is_floating_point() else v for k, v in layer.state_dict().items()}
     for other in (state[key].flip(0), state[key][1:]):
-        with pytest.raises(
-            ValueError, match=f"{name} must be the one that the state was saved with"
-        ):
+        with pytest.raises(ValueError, match=f"{name} must be the one that the state was saved"):
             layer.load_state_dict({**state, key: other})
     assert torch.equal(layer(x, mode="rounded"), before)
     layer.load_state_dict(state)
@@ -116,11 +113,8 @@ def test_the_state_of_another_shape_is_refused(in_shape):
 
 @of_every_kind
 def test_a_functional_call_sees_its_own_parameters(kind):
-    layer, other = LAYERS[kind](), LAYERS[kind]()
-    with torch.no_grad():
-        for seed, parameter in enumerate(other.parameters()):
-            parameter.normal_(generator=seeded(seed + 10))
-    x = input_for(layer)
+    layer, other = LAYERS[kind](), randomise(LAYERS[kind]())
+    x = input_for(layer, 3)
     got = functional_call(layer, other.state_dict(), x, {"generator": seeded(1)})
     assert torch.equal(got, other(x, generator=seeded(1)))
 
@@ -132,17 +126,12 @@ def test_moving_to_a_device_moves_everything(kind):
     assert all(tensor.is_meta for tensor in tensors)
 
 
-def test_the_same_seed_gives_the_same_layer():
-    layers = [SparseLayer((5,), (4,), tuples=6, seed=seed) for seed in (3, 3, 4)]
-    states = [layer.state_dict() for layer in layers]
-    assert_same(states[0], states[1], rtol=0, atol=0)
-    assert not torch.equal(states[0]["source.raw_means"], states[2]["source.raw_means"])
-
-
-def test_a_seed_leaves_the_global_generator_alone():
+def test_the_same_seed_gives_the_same_layer_and_leaves_the_global_generator_alone():
     before = torch.get_rng_state()
-    SparseLayer((5,), (4,), tuples=6, seed=3)
+    first, same, other = (KINDS["free"](seed=seed).state_dict() for seed in (3, 3, 4))
     assert torch.equal(torch.get_rng_state(), before)
+    assert_same(first, same, rtol=0, atol=0)
+    assert not torch.equal(first["source.raw_means"], other["source.raw_means"])
     torch.manual_seed(1)
     first = SparseLayer((5,), (4,), tuples=6).state_dict()
     assert not torch.equal(torch.get_rng_state(), before)
@@ -152,18 +141,10 @@ def test_a_seed_leaves_the_global_generator_alone():
 
 def test_the_repr_says_what_matters():
     text = repr(KINDS["student"](wirings=3, evaluation="expected", context=2))
-    for part in (
-        "SparseLayer(",
-        "in_shape=(5,)",
-        "out_shape=(4,)",
-        "local_samples=2",
-        "global_samples=8",
-        "context=2",
-        "wirings=3",
-        "density=student",
-        "evaluation=expected",
-        "FreeTuples(tuples=6, rank=2, values=learned, edge=wrap)",
-    ):
+    sizes = "in_shape=(5,), out_shape=(4,), local_samples=2, global_samples=8, context=2, wirings=3"
+    source = "FreeTuples(tuples=6, rank=2, values=learned, edge=wrap)"
+    choices = "density=student evaluation=expected"
+    for part in ("SparseLayer(", *sizes.split(", "), *choices.split(), source):
         assert part in text
     assert "values=fixed" in repr(KINDS["fixed values"]())
 
@@ -180,33 +161,27 @@ def test_double_agrees_with_single(kind):
     assert_same({mode: y.float() for mode, y in double.items()}, single, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("kind", KINDS)
-def test_half_precision_inputs(kind, dtype):
-    """The output has the dtype of the input; in between, nothing is narrower than float32."""
-    layer = KINDS[kind](bias=True)
-    x = input_for(layer).to(dtype)
-    for mode in MODES:
-        y = layer(x, mode=mode, generator=seeded(1))
-        assert y.dtype == dtype
-        torch.testing.assert_close(y, layer(x.float(), mode=mode, generator=seeded(1)).to(dtype))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @of_every_kind
-def test_layers_of_every_dtype(kind, dtype):
-    layer = LAYERS[kind](bias=True).to(dtype)
+def test_inputs_and_layers_of_every_dtype(kind, dtype):
+    """The output has the dtype of the input; in between, nothing is narrower than float32."""
+    layer = LAYERS[kind](bias=True)
+    if kind in KINDS and dtype != torch.float64:
+        x = input_for(layer, 3).to(dtype)
+        wide = {name: y.to(dtype) for name, y in outputs(layer, x=x.float()).items()}
+        assert_same(outputs(layer, x=x), wide)
+    layer = layer.to(dtype)
     for mode, y in outputs(layer, dtype).items():
         assert y.dtype == dtype
         assert y.isfinite().all(), mode
-    gradients = gradients_of(layer, layer(input_for(layer, dtype)).sum())
+    gradients = gradients_of(layer, layer(input_for(layer, 3, dtype=dtype)).sum())
     assert all(g.dtype == dtype and g.isfinite().all() for g in gradients.values())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_autocast_leaves_the_proportions_in_float32(kind):
     layer = KINDS[kind](bias=True)
-    x = input_for(layer)
+    x = input_for(layer, 3)
     draw, y = layer.sample(generator=seeded(1)), layer(x, generator=seeded(1))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cast_draw, cast_y = layer.sample(generator=seeded(1)), layer(x, generator=seeded(1))
@@ -230,7 +205,7 @@ def forward_and_backward(layer: HyperLayer, x: Tensor, **call: object) -> dict[s
 def test_poisoned_memory_does_not_leak(kind, mode):
     assert torch.empty(9).isnan().all()
     layer = LAYERS[kind](bias=True, wirings=2)
-    for name, tensor in forward_and_backward(layer, input_for(layer), mode=mode).items():
+    for name, tensor in forward_and_backward(layer, input_for(layer, 3), mode=mode).items():
         assert tensor.isfinite().all(), name
 
 
@@ -254,10 +229,10 @@ def test_poisoned_memory_does_not_leak_where_the_work_is_done_in_parts(context, 
 @of_every_kind
 def test_inference_mode_leaves_nothing_behind(kind):
     layer = LAYERS[kind](bias=True)
-    x = input_for(layer)
+    x = input_for(layer, 3)
     expected = forward_and_backward(copy.deepcopy(layer), x, generator=seeded(1))
     with torch.inference_mode():
-        inferred = {mode: layer(x, mode=mode, generator=seeded(1)) for mode in MODES}
+        inferred = outputs(layer)
     assert_same(inferred, outputs(layer), rtol=0, atol=0)
     assert all(y.is_inference() for y in inferred.values())
     assert_same(forward_and_backward(layer, x, generator=seeded(1)), expected, rtol=0, atol=0)
