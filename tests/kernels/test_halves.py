@@ -65,17 +65,3 @@ def test_a_second_derivative_is_that_of_the_reference(device: str) -> None:
             (slope,) = torch.autograd.grad(half(odds, 2).square().sum(), odds, create_graph=True)
             found.append(torch.autograd.grad(slope.square().sum(), odds)[0].double().cpu())
     torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("n", [4, 6, 16])
-def test_quicksort_is_that_of_the_reference(n: int, device: str) -> None:
-    keys, things = odds_of(n, 1.0), torch.randn(3, n, 5, generator=seeded(3))
-    sort, found = sw.QuickSort(temperature=0.5), []
-    for dtype, where in ((torch.float32, device), (torch.float64, "cpu")):
-        x = keys.to(where, dtype).requires_grad_()
-        with sw.engine("triton" if dtype == torch.float32 else "reference"):
-            y = sort(x, things.to(where, dtype))
-            (grad,) = torch.autograd.grad(y.square().sum(), x)
-        found.append((y.detach().double().cpu(), grad.double().cpu()))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)

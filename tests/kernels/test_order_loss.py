@@ -4,13 +4,11 @@ import math
 
 import pytest
 import torch
-from tests.helpers import seeded
+from tests.helpers import pairwise, seeded
 from torch import Tensor
 
 import sparsewire as sw
 from sparsewire.sorting.order_loss import order_loss
-
-SIZES = (2, 3, 4, 7, 8, 16, 21)
 
 
 def case(n: int, values: int, scale: float = 3.0, batch: int = 5) -> tuple[Tensor, Tensor]:
@@ -28,29 +26,24 @@ def loss_and_gradient(
     return losses.detach().cpu(), grad.cpu()
 
 
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("values", [2, 5, 1000])
-def test_losses_and_gradients_are_those_of_the_reference(n: int, values: int, device: str) -> None:
-    keys, target = case(n, values)
+@pytest.mark.parametrize(
+    "row",
+    pairwise(
+        n=[2, 3, 4, 7, 8, 16, 21],
+        values=[2, 5, 20, 1000],
+        bend=[math.inf, 0.01, 0.5, 100.0],
+        scale=[0.1, 3.0, 100.0],
+    ),
+    ids=str,
+)
+def test_losses_and_gradients_are_those_of_the_reference(row, device: str) -> None:
+    """For keys that are close, so that cuts are doubtful, and right and wrong by far."""
+    keys, target = case(row["n"], row["values"], row["scale"])
+    keys[0] = target[0] * row["scale"]  # nothing wrong
     with sw.engine("reference"):
-        want = loss_and_gradient(keys.double(), target)
+        want = loss_and_gradient(keys.double(), target, row["bend"])
     with sw.engine("triton"):
-        got = loss_and_gradient(keys.to(device), target.to(device))
-    for one, other in zip(got, want, strict=True):
-        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-5)
-
-
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("bend", [0.01, 0.5, 100.0])
-@pytest.mark.parametrize("scale", [0.1, 3.0, 100.0])
-def test_bent_losses_and_their_gradients(n: int, bend: float, scale: float, device: str) -> None:
-    """Of keys that are close, so that cuts are doubtful; right and wrong by far."""
-    keys, target = case(n, 20, scale)
-    keys[0] = target[0] * scale  # nothing wrong
-    with sw.engine("reference"):
-        want = loss_and_gradient(keys.double(), target, bend)
-    with sw.engine("triton"):
-        got = loss_and_gradient(keys.to(device), target.to(device), bend)
+        got = loss_and_gradient(keys.to(device), target.to(device), row["bend"])
     for one, other in zip(got, want, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=5e-5)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import assert_same, output_and_gradients, seeded
+from tests.helpers import assert_same, output_and_gradients, pairwise, seeded
 from torch import Tensor
 
 import sparsewire as sw
@@ -66,26 +66,28 @@ def keys_of(n: int, batch: int = 3) -> Tensor:
     return torch.randn(batch, n, generator=seeded(n))
 
 
-@functions
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 13, 16, 100])
-@pytest.mark.parametrize("temperature", [None, 0.5])
-@pytest.mark.parametrize("descending", [False, True])
-def test_values_and_gradients(function, n, temperature, descending, device, launches):
-    options = {"temperature": temperature, "descending": descending}
+OPTIONS: dict[str, Any] = {"temperature": [None, 0.5], "descending": [False, True]}
+
+
+@pytest.mark.parametrize(
+    "row",
+    pairwise(
+        function=["sorted", "ranks"],
+        n=[2, 3, 4, 5, 8, 13, 16, 100],
+        distribution=["student", "logistic"],
+        **OPTIONS,
+    ),
+    ids=str,
+)
+def test_values_and_gradients(row, device, launches):
+    options = dict(row)
+    function, n = FUNCTIONS[options.pop("function")], options.pop("n")
     assert_as_matrices(function, keys_of(n), device, **options)
     assert launches == ["forward", "backward"]
 
 
 @functions
-@pytest.mark.parametrize("n", [3, 8, 21])
-def test_another_distribution(function, n, device, launches):
-    assert_as_matrices(function, keys_of(n), device, distribution="logistic", temperature=0.7)
-    assert launches == ["forward", "backward"]
-
-
-@functions
-@pytest.mark.parametrize("batch", [1, 7, 8, 9, 70])
-@pytest.mark.parametrize("n", [4, 7, 16])
+@pytest.mark.parametrize(("n", "batch"), [(4, 1), (4, 70), (7, 7), (7, 9), (16, 8), (16, 70)])
 def test_rows_are_shared_among_programs(function, n, batch, device):
     """And nothing of one row comes into another, at whatever distance they are."""
     keys = keys_of(n, batch) * 10.0 ** (torch.arange(batch) % 5 - 2).unsqueeze(1)
@@ -130,17 +132,19 @@ def test_leading_dimensions_views_and_half_precision(function, device, launches)
 # The order and its distances, for everything that is more than numbers in soft order.
 
 
-def things_by(keys: Tensor, **options: Any) -> Tensor:
-    things = torch.linspace(-1, 2, keys.numel() * 3, dtype=keys.dtype, device=keys.device).cos()
-    return sw.sort_by(keys, things.view(*keys.shape, 3), **options)
+def by_payload(keys: Tensor, **options: Any) -> Tensor:
+    payload = torch.linspace(-1, 2, keys.numel() * 3, dtype=keys.dtype, device=keys.device).cos()
+    return sw.sort_by(keys, payload.view(*keys.shape, 3), **options)
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 13, 21])
-@pytest.mark.parametrize("temperature", [None, 0.5])
-@pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("function", [things_by, sw.soft_permutation], ids=["things", "matrix"])
-def test_order_and_distances(function, n, temperature, descending, device, launches):
-    options = {"temperature": temperature, "descending": descending}
+@pytest.mark.parametrize(
+    "row",
+    pairwise(function=[by_payload, sw.soft_permutation], n=[2, 3, 4, 5, 8, 13, 21], **OPTIONS),
+    ids=str,
+)
+def test_order_and_distances(row, device, launches):
+    options = dict(row)
+    function, n = options.pop("function"), options.pop("n")
     assert_as_matrices(function, keys_of(n), device, **options)
     assert launches == ["order", "order_backward"]
 
@@ -159,14 +163,14 @@ def test_distances_of_ties_and_of_infinities(row, descending, device):
     keys = torch.tensor([row])
     for temperature in (None, 0.3):
         options = {"temperature": temperature, "descending": descending}
-        got = results(things_by, keys.to(device), "triton", **options)
-        want = results(things_by, keys, "reference", **options)
+        got = results(by_payload, keys.to(device), "triton", **options)
+        want = results(by_payload, keys, "reference", **options)
         assert got["gradient of keys"].isfinite().all()
         steepest = max(1.0, want["gradient of keys"].abs().max().item())
         assert_same(got, want, rtol=1e-3, atol=1e-4 * steepest)
 
 
-@pytest.mark.parametrize("function", [sw.soft_sort, sw.soft_rank, things_by])
+@pytest.mark.parametrize("function", [sw.soft_sort, sw.soft_rank, by_payload])
 def test_second_derivatives(function, device):
     found = []
     for engine, dtype, where in (

@@ -1,7 +1,6 @@
 """The kernels of soft sorts against the products of matrices, in float64 and on the CPU."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -10,8 +9,6 @@ from torch import Tensor
 
 import sparsewire as sw
 from sparsewire.sorting.soft_sort._triton import mixing
-
-SIZES = (2, 3, 4, 5, 8, 13, 16, 21)
 
 
 def with_gradients(
@@ -40,26 +37,17 @@ def keys_of(n: int, batch: int = 3) -> Tensor:
     return torch.randn(batch, n, generator=seeded(n))
 
 
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("distribution", ["student", "logistic"])
-@pytest.mark.parametrize("function", [sw.soft_sort, sw.soft_rank])
-def test_numbers_are_mixed_as_by_matrices(
-    function: Callable[..., Tensor], distribution: str, n: int, device: str
-) -> None:
-    agree(lambda x: function(x, temperature=0.5, distribution=distribution), (keys_of(n),), device)
-
-
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("features", [1, 3, 300])
-def test_things_are_mixed_as_by_matrices(n: int, features: int, device: str) -> None:
+@pytest.mark.parametrize(("n", "features"), [(2, 1), (3, 300), (4, 3), (5, 1), (13, 300), (21, 3)])
+def test_payloads_are_mixed_as_by_matrices(n: int, features: int, device: str) -> None:
     """More features than a program has, and fewer."""
-    things = torch.randn(2, n, features, generator=seeded(features))
-    agree(lambda k, x: sw.sort_by(k, x, temperature=0.3), (keys_of(n, 2), things), device)
+    payload = torch.randn(2, n, features, generator=seeded(features))
+    agree(lambda k, x: sw.sort_by(k, x, temperature=0.3), (keys_of(n, 2), payload), device)
 
 
-@pytest.mark.parametrize("programs", [1, 1000])
-@pytest.mark.parametrize("tile", [1, 8, 64])
-@pytest.mark.parametrize("n", [4, 21, 32])
+@pytest.mark.parametrize(
+    ("n", "tile", "programs"),
+    [(4, 1, 1), (4, 8, 1000), (21, 1, 1000), (21, 64, 1), (32, 8, 1), (32, 64, 1000)],
+)
 def test_fours_and_features_are_shared_among_programs(
     n: int, tile: int, programs: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,13 +56,9 @@ def test_fours_and_features_are_shared_among_programs(
     monkeypatch.setattr(mixing, "_FEATURES", 4)
     monkeypatch.setattr(mixing, "_SUMMED", 2)
     monkeypatch.setattr(mixing, "_PROGRAMS", programs)
-    things = torch.randn(2, n, 5, generator=seeded(n))
-    agree(lambda k, x: sw.sort_by(k, x, temperature=0.3), (keys_of(n, 2), things), device)
+    payload = torch.randn(2, n, 5, generator=seeded(n))
+    agree(lambda k, x: sw.sort_by(k, x, temperature=0.3), (keys_of(n, 2), payload), device)
     agree(lambda x: sw.soft_rank(x, temperature=0.3), (keys_of(n, 2),), device)
-
-
-def test_a_permutation_is_that_of_matrices(device: str) -> None:
-    agree(lambda x: sw.soft_permutation(x, temperature=0.5), (keys_of(12),), device)
 
 
 def test_more_cuts_than_a_program_has_at_once(device: str) -> None:
@@ -82,11 +66,7 @@ def test_more_cuts_than_a_program_has_at_once(device: str) -> None:
     agree(lambda x: sw.soft_sort(x, temperature=0.05), (keys,), device, atol=1e-3)
 
 
-def test_the_default_temperature_and_descending(device: str) -> None:
-    agree(lambda x: sw.soft_sort(x, descending=True), (keys_of(10),), device)
-
-
-def test_ties_infinities_and_things_far_apart(device: str) -> None:
+def test_ties_infinities_and_keys_far_apart(device: str) -> None:
     keys = torch.tensor([[0.0, 0.0, torch.inf, 1e30, -1e30], [1.0, 1.0, 1.0, 1.0, -torch.inf]])
     for function in (sw.soft_rank, sw.soft_sort):
         with sw.engine("reference"):
@@ -102,54 +82,20 @@ def test_ties_infinities_and_things_far_apart(device: str) -> None:
 
 def test_any_leading_dimensions(device: str) -> None:
     keys = keys_of(6, 12).to(device)
-    things = torch.randn(12, 6, 2, 5, generator=seeded(1)).to(device)
+    payload = torch.randn(12, 6, 2, 5, generator=seeded(1)).to(device)
     with sw.engine("triton"):
-        flat = sw.sort_by(keys, things)
-        shaped = sw.sort_by(keys.view(3, 4, 6), things.view(3, 4, 6, 2, 5))
-        none = sw.sort_by(keys[:0], things[:0])
+        flat = sw.sort_by(keys, payload)
+        shaped = sw.sort_by(keys.view(3, 4, 6), payload.view(3, 4, 6, 2, 5))
+        none = sw.sort_by(keys[:0], payload[:0])
     assert torch.equal(shaped.flatten(0, 1), flat)
     assert none.shape == (0, 6, 2, 5)
 
 
-@pytest.mark.parametrize("function", [sw.soft_sort, sw.soft_rank])
-def test_a_second_derivative_is_that_of_matrices(
-    function: Callable[..., Tensor], device: str
-) -> None:
-    found = []
-    for engine, dtype, where in (
-        ("triton", torch.float32, device),
-        ("reference", torch.float64, "cpu"),
-    ):
-        x = keys_of(7, 2).to(where, dtype).requires_grad_()
-        with sw.engine(engine):  # pyright: ignore[reportArgumentType]
-            y = function(x, temperature=0.7)
-            (slope,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-            found.append(torch.autograd.grad(slope.square().sum(), x)[0].double().cpu())
-    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"reach": 3}, {"distribution": "cauchy"}, {"temperature": torch.tensor(0.5)}],
-    ids=str,
-)
-def test_what_has_no_kernel_of_its_own_is_right_too(options: dict[str, Any], device: str) -> None:
-    there: dict[str, Any] = {
-        k: v.to(device) if isinstance(v, Tensor) else v for k, v in options.items()
-    }
-    x = keys_of(9)
-    with sw.engine("reference"):
-        want = sw.soft_sort(x, **options)
-    with sw.engine("triton"):
-        got = sw.soft_sort(x.to(device), **there)
-    torch.testing.assert_close(got.cpu(), want, rtol=1e-4, atol=1e-5)
-
-
 def test_half_precision_is_computed_in_float32(device: str) -> None:
-    keys, things = keys_of(8).bfloat16(), torch.randn(3, 8, 4, generator=seeded(2)).bfloat16()
+    keys, payload = keys_of(8).bfloat16(), torch.randn(3, 8, 4, generator=seeded(2)).bfloat16()
     with sw.engine("triton"):
-        got = sw.sort_by(keys.to(device), things.to(device), temperature=0.5)
+        got = sw.sort_by(keys.to(device), payload.to(device), temperature=0.5)
     with sw.engine("reference"):
-        want = sw.sort_by(keys.float(), things.float(), temperature=0.5)
+        want = sw.sort_by(keys.float(), payload.float(), temperature=0.5)
     assert got.dtype == torch.bfloat16
     torch.testing.assert_close(got.float().cpu(), want, rtol=1e-2, atol=1e-2)

@@ -32,7 +32,7 @@ WITHOUT_ENGINES = {
 KEYS = {
     "random": lambda x: x,
     "tied": lambda x: x.mul(1.5).round(),
-    "far": lambda x: 1e4 * x,
+    "far": lambda x: 100 * x,
     "infinite": lambda x: torch.where(x.abs() > 1, x.sign() * math.inf, x),
 }
 SOFT: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -444,41 +445,39 @@ ODDS = torch.zeros(2, 4)
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "message"),
     [
-        (lambda: half(ODDS, 5), ValueError, "lower must be 0 to 4, the number of elements; got 5"),
-        (lambda: half(ODDS, -1), ValueError, "lower must be at least 0; got -1"),
-        (lambda: enumerated_half(ODDS, 5), ValueError, "lower must be 0 to 4"),
-        (lambda: exact_half(ODDS, 5), ValueError, "lower must be 0 to 4"),
-        (lambda: exact_half(ODDS, cast(Any, 1.5)), TypeError, "lower must be an integer; got 1.5"),
-        (lambda: half(ODDS.long(), 2), TypeError, "odds must have a floating-point dtype"),
-        (lambda: exact_half(ODDS.long(), 2), TypeError, "odds must have a floating-point dtype"),
+        (lambda: half(ODDS, 5), "ValueError: lower must be 0 to 4, the number of elements; got 5"),
+        (lambda: half(ODDS, -1), "ValueError: lower must be at least 0; got -1"),
+        (lambda: enumerated_half(ODDS, 5), "ValueError: lower must be 0 to 4"),
+        (lambda: exact_half(ODDS, 5), "ValueError: lower must be 0 to 4"),
+        (lambda: exact_half(ODDS, cast(Any, 1.5)), "TypeError: lower must be an integer; got 1.5"),
+        (lambda: half(ODDS.long(), 2), "TypeError: odds must have a floating-point dtype"),
+        (lambda: exact_half(ODDS.long(), 2), "TypeError: odds must have a floating-point dtype"),
         (
             lambda: exact_half(torch.zeros(1001), 2),
-            ValueError,
-            "odds must be of at most 1000 elements; got 1001",
+            "ValueError: odds must be of at most 1000 elements; got 1001",
         ),
         (
             lambda: sampled_half(ODDS, 3, 2),
-            ValueError,
-            "bucket must be even and divide 4, the elements; got 3",
+            "ValueError: bucket must be even and divide 4, the elements; got 3",
         ),
-        (lambda: sampled_half(ODDS, 8, 2), ValueError, "bucket must be even and divide 4"),
-        (lambda: sampled_half(ODDS, 0, 2), ValueError, "bucket must be at least 2; got 0"),
-        (lambda: sampled_half(ODDS, 4, -1), ValueError, "samples must be at least 0; got -1"),
-        (lambda: sampled_half(ODDS.long(), 4, 1), TypeError, "odds must have a floating-point"),
-        (lambda: half_rows(ODDS > 0, 3), ValueError, "bucket must be even and divide 4"),
+        (lambda: sampled_half(ODDS, 8, 2), "ValueError: bucket must be even and divide 4"),
+        (lambda: sampled_half(ODDS, 0, 2), "ValueError: bucket must be at least 2; got 0"),
+        (lambda: sampled_half(ODDS, 4, -1), "ValueError: samples must be at least 0; got -1"),
+        (lambda: sampled_half(ODDS.long(), 4, 1), "TypeError: odds must have a floating-point"),
+        (lambda: half_rows(ODDS > 0, 3), "ValueError: bucket must be even and divide 4"),
         (
             lambda: log_odds(ODDS, cast(Any, "gauss")),
-            ValueError,
-            "distribution must be one of 'student', 'logistic', 'cauchy'; got 'gauss'",
+            "ValueError: distribution must be one of 'student', 'logistic', 'cauchy'; got 'gauss'",
         ),
-        (lambda: log_odds(ODDS.long()), TypeError, "distance must have a floating-point dtype"),
-        (lambda: log_symmetric(ODDS, 5), ValueError, "count must be 0 to 4, the number of element"),
-        (lambda: log_symmetric(ODDS, -1), ValueError, "count must be at least 0; got -1"),
-        (lambda: log_symmetric(ODDS.long(), 1), TypeError, "odds must have a floating-point"),
+        (lambda: log_odds(ODDS.long()), "TypeError: distance must have a floating-point dtype"),
+        (lambda: log_symmetric(ODDS, 5), "ValueError: count must be 0 to 4, the number of element"),
+        (lambda: log_symmetric(ODDS, -1), "ValueError: count must be at least 0; got -1"),
+        (lambda: log_symmetric(ODDS.long(), 1), "TypeError: odds must have a floating-point"),
     ],
 )
-def test_bad_arguments_are_refused(call, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_arguments_are_refused(call, message):
+    with pytest.raises((ValueError, TypeError, IndexError)) as info:
         call()
+    assert re.match(message, f"{info.typename}: {info.value}")

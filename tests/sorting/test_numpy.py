@@ -35,7 +35,7 @@ def chosen_for(keys: Tensor, payload: Tensor | None = None, **changed: Any) -> s
 
 def assert_as_reference(function: Any, *tensors: Tensor, **options: Any) -> None:
     """In float64, of which NumPy computes nothing."""
-    named = dict(zip(("x", "payload"), tensors, strict=False))
+    named: dict[str, Tensor] = dict(zip(("x", "payload"), tensors, strict=False))
     assert chosen_for(*tensors) == "numpy"
     got = output_and_gradients(lambda **t: function(**t, **options), named)
     with sw.engine("reference"):
@@ -129,7 +129,8 @@ def test_the_gradient_of_one_argument_alone():
 @pytest.mark.parametrize("descending", [False, True])
 def test_second_derivatives(function, descending):
     results = []
-    for engine, dtype in (("numpy", torch.float32), ("reference", torch.float64)):
+    pairs: Any = (("numpy", torch.float32), ("reference", torch.float64))
+    for engine, dtype in pairs:
         x = torch.randn(2, 6, generator=seeded(0)).to(dtype).requires_grad_()
         weight = torch.linspace(-1, 2, 6, dtype=dtype).requires_grad_()
         with sw.engine(engine):

@@ -2,12 +2,14 @@
 
 import itertools
 import math
+import re
+from typing import Any, cast
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.helpers import DTYPES, seeded, seeds
+from tests.helpers import DTYPES, pairwise, seeded, seeds
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, jacrev, vmap
@@ -209,29 +211,30 @@ def test_a_wrong_order_never_loses_its_gradient(distance):
     assert keys.grad[0] > 0.5 > -0.5 > keys.grad[1]
 
 
-@pytest.mark.parametrize("n", [2, 5, 8, 9])
-def test_descending_the_gradient_finds_the_order(n):
-    keys, target = numbers(n), some_order(n, 1)
-    first = order_loss(keys, target).item()
-    for _ in range(200):
-        keys.requires_grad_()
-        (gradient,) = torch.autograd.grad(order_loss(keys, target, ties=False), keys)
-        keys = keys.detach() - 0.5 * gradient
-    assert order_loss(keys, target).item() < first
-    assert keys.argsort().tolist() == target.argsort().tolist()
+@pytest.mark.parametrize(("n", "reach"), [(2, None), (9, None), (20, 1), (20, 2), (12, 5)])
+def test_descending_the_gradient_finds_the_order(n, reach):
+    keys, target = numbers(n).requires_grad_(), some_order(n, 1)
+    optimizer = torch.optim.Adam([keys], lr=0.3)
+    for _ in range(150):
+        optimizer.zero_grad()
+        order_loss(keys, target, reach=reach, ties=False).backward()
+        optimizer.step()
+    assert torch.equal(keys.argsort(), target.argsort())
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 6])
-@pytest.mark.parametrize("ties", [False, True])
-def test_gradients_and_theirs(n, ties):
+@pytest.mark.parametrize(
+    "row",
+    pairwise(n=[1, 2, 3, 5, 8], bend=[math.inf, 0.7], reach=[None, 1, 2, 3], ties=[False, True]),
+    ids=str,
+)
+def test_gradients_and_theirs(row):
+    options = dict(row)
+    n = options.pop("n")
     keys = numbers(2, n).requires_grad_()
-    target = (some_ties(n, 1) if ties else some_order(n, 1)).expand(2, n)
-
-    def losses(t: Tensor) -> Tensor:
-        return order_loss(t, target, ties=ties, reduction="none")
-
-    assert gradcheck(losses, keys)
-    assert gradgradcheck(losses, keys)
+    some = some_ties if options["ties"] else some_order
+    target = torch.stack([some(n, 1), some(n, 2)])
+    assert gradcheck(lambda t: order_loss(t, target, reduction="none", **options), keys)
+    assert gradgradcheck(lambda t: order_loss(t, target, **options), keys)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -290,20 +293,6 @@ def test_a_large_bend_changes_nothing_and_a_small_one_bounds_what_far_keys_cost(
     assert 0 < far < 5 * 0.5 * math.log(1e9)
 
 
-@pytest.mark.parametrize("n", [2, 5, 8])
-@pytest.mark.parametrize("ties", [False, True])
-def test_gradients_of_bent_losses_and_theirs(n, ties):
-    keys = torch.randn(2, n, dtype=torch.float64, generator=seeded(n)).mul(3).requires_grad_()
-    target = torch.randint(4, (2, n), generator=seeded(n + 1)) if ties else torch.arange(n)
-    target = target.expand(2, n)
-
-    def loss(keys: Tensor) -> Tensor:
-        return order_loss(keys, target, bend=0.7, ties=ties)
-
-    assert gradcheck(loss, keys)
-    assert gradgradcheck(loss, keys)
-
-
 @given(st.integers(0, 11), st.integers(1, 6), seeds, st.booleans())
 def test_with_a_reach_those_beside_a_cut_take_part_in_it(n, reach, seed, tied):
     keys, target = numbers(n, seed=seed), (some_ties if tied else some_order)(n, seed)
@@ -327,30 +316,6 @@ def test_with_a_reach_of_one_it_is_that_of_comparisons_of_neighbours():
 def test_a_reach_beyond_all_elements_changes_nothing(reach):
     keys, target = numbers(3, 8), some_ties(24, 0).view(3, 8)
     torch.testing.assert_close(order_loss(keys, target, reach=reach), order_loss(keys, target))
-
-
-@pytest.mark.parametrize("reach", [1, 2, 3])
-@pytest.mark.parametrize("ties", [False, True])
-def test_gradients_with_a_reach_and_theirs(reach, ties):
-    keys = numbers(2, 9).requires_grad_()
-    target = torch.stack([some_ties(9, 3), some_order(9, 3)]) if ties else torch.arange(9)
-
-    def loss(keys: Tensor) -> Tensor:
-        return order_loss(keys, target.expand(2, 9), reach=reach, bend=0.7, ties=ties)
-
-    assert gradcheck(loss, keys)
-    assert gradgradcheck(loss, keys)
-
-
-@pytest.mark.parametrize("reach", [1, 2, 5])
-def test_descending_the_gradient_with_a_reach_finds_the_order(reach):
-    keys, target = numbers(20).requires_grad_(), some_order(20, 2)
-    optimizer = torch.optim.Adam([keys], lr=0.3)
-    for _ in range(400):
-        optimizer.zero_grad()
-        order_loss(keys, target, reach=reach).backward()
-        optimizer.step()
-    assert torch.equal(keys.argsort(), target.argsort())
 
 
 # Shapes and dtypes.
@@ -394,42 +359,37 @@ KEYS = torch.zeros(2, 4)
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "message"),
     [
         (
             lambda: order_loss(KEYS, torch.zeros(4)),
-            ValueError,
-            r"target must have the shape of keys, \(2, 4\); got \(4,\)",
+            r"ValueError: target must have the shape of keys, \(2, 4\); got \(4,\)",
         ),
         (
-            lambda: order_loss(KEYS, [1, 2]),  # pyright: ignore
-            ValueError,
-            r"target must have the shape of keys, \(2, 4\); got list",
+            lambda: order_loss(KEYS, cast(Any, [1, 2])),
+            r"ValueError: target must have the shape of keys, \(2, 4\); got list",
         ),
         (
             lambda: order_loss(torch.tensor(1.0), torch.tensor(1.0)),
-            ValueError,
-            r"target must have the shape of keys, \(\); got \(\)",
+            r"ValueError: target must have the shape of keys, \(\); got \(\)",
         ),
-        (lambda: order_loss(KEYS.long(), KEYS), TypeError, "keys must have a floating-point dtype"),
+        (lambda: order_loss(KEYS.long(), KEYS), "TypeError: keys must have a floating-point dtype"),
         (
             lambda: order_loss(KEYS, KEYS.to("meta")),
-            ValueError,
-            "keys, target must be on one device; got keys on cpu, target on meta",
+            "ValueError: keys, target must be on one device; got keys on cpu, target on meta",
         ),
         (
-            lambda: order_loss(KEYS, KEYS, reduction="max"),  # pyright: ignore
-            ValueError,
-            "reduction must be one of 'mean', 'sum', 'none'; got 'max'",
+            lambda: order_loss(KEYS, KEYS, reduction=cast(Any, "max")),
+            "ValueError: reduction must be one of 'mean', 'sum', 'none'; got 'max'",
         ),
         (
             lambda: order_loss(KEYS, KEYS, temperature=0.0),
-            ValueError,
-            r"temperature must be between 1e-30 and 1e\+30; got 0.0",
+            r"ValueError: temperature must be between 1e-30 and 1e\+30; got 0.0",
         ),
-        (lambda: order_loss(KEYS, KEYS, reach=0), ValueError, "reach must be at least 1; got 0"),
+        (lambda: order_loss(KEYS, KEYS, reach=0), "ValueError: reach must be at least 1; got 0"),
     ],
 )
-def test_bad_arguments_are_refused(call, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_arguments_are_refused(call, message):
+    with pytest.raises((ValueError, TypeError, IndexError)) as info:
         call()
+    assert re.match(message, f"{info.typename}: {info.value}")

@@ -1,12 +1,13 @@
 """The layer that sorts step by step: its half-permutations, their targets and their gradient."""
 
-import itertools
 import math
+import re
 from typing import Any
 
 import pytest
 import torch
 from tests.helpers import seeded
+from tests.sorting.loops import half_by_loop
 from torch import Tensor
 from torch.autograd import gradcheck
 
@@ -22,25 +23,6 @@ sizes = pytest.mark.parametrize("n", SIZES)
 def shuffled(n: int, *batch: int, seed: int = 0) -> Tensor:
     """The numbers 0 … n - 1 in another order for each of a batch."""
     return torch.rand(*batch, n, generator=seeded(seed)).argsort(-1).double()
-
-
-def chance(t: float, distribution: str) -> float:
-    if distribution == "logistic":
-        return 1 / (1 + math.exp(-min(max(t, -700), 700)))
-    return math.atan(t) / math.pi + 0.5
-
-
-def half_by_loop(keys: list[float], temperature: float, distribution: str) -> Tensor:
-    """The paper's: the mean of all valid vectors by the products of their probabilities."""
-    m = len(keys)
-    low, high = sorted(keys)[m // 2 - 1 : m // 2 + 1]
-    chances = [chance((key - (low + high) / 2) / temperature, distribution) for key in keys]
-    matrix = torch.zeros(m, m, dtype=torch.float64)
-    for ones in itertools.combinations(range(m), m // 2):
-        weight = math.prod(p if i in ones else 1 - p for i, p in enumerate(chances))
-        order = [i for i in range(m) if i not in ones] + list(ones)
-        matrix[range(m), order] += weight
-    return matrix / matrix.sum(0, keepdim=True)
 
 
 def halves_by_loop(keys: Tensor, temperature: float, distribution: str) -> list[Tensor]:
@@ -178,10 +160,10 @@ def test_samples_repeat_with_their_generator():
 
 
 @methods
-@pytest.mark.parametrize("n", [2, 3, 4, 6, 8])
+@pytest.mark.parametrize("n", [2, 3, 6, 8])
 def test_equal_keys_are_all_mixed_alike(method, n):
     """The medians of buckets are right with ties: no side is preferred."""
-    layer = QuickSort(method, samples=3000)
+    layer = QuickSort(method, samples=800)
     keys = torch.ones(n, dtype=torch.float64)
     halves = layer.halves(keys, generator=seeded(0))
     full = 2 ** math.ceil(math.log2(n))
@@ -206,29 +188,21 @@ def test_keys_equal_to_the_median_are_in_doubt():
 
 @methods
 @sizes
-def test_values_of_each_step_are_the_halves_applied(method, n):
-    keys, payload = torch.randn(2, n).double(), torch.randn(2, n, 3).double()
-    layer = QuickSort(method, temperature=0.5)
-    values, targets, halves = layer.steps(keys, payload, generator=seeded(0))
-    assert targets == []
-    assert len(values) == len(halves) + 1
-    assert torch.equal(values[0], payload)
-    for matrix, before, after in zip(halves, values, values[1:], strict=False):
-        torch.testing.assert_close(after, matrix @ before)
-    assert torch.equal(layer(keys, payload, generator=seeded(0)), values[-1])
-
-
-@methods
-@sizes
-def test_targets_are_sent_back_through_transposes(method, n):
+def test_values_are_the_halves_applied_and_targets_their_transposes(method, n):
     keys, payload = torch.randn(2, n).double(), torch.randn(2, n, 2, 2).double()
     target = torch.randn_like(payload)
-    steps = QuickSort(method, temperature=0.5).steps(keys, payload, target)
-    assert len(steps.targets) == len(steps.values)
-    assert torch.equal(steps.targets[-1], target)
-    for matrix, before, after in zip(steps.halves, steps.targets, steps.targets[1:], strict=False):
-        want = matrix.transpose(-1, -2) @ after.flatten(-2)
-        torch.testing.assert_close(before.flatten(-2), want)
+    layer = QuickSort(method, temperature=0.5)
+    assert layer.steps(keys, payload, generator=seeded(0)).targets == []
+    values, targets, halves = layer.steps(keys, payload, target, generator=seeded(0))
+    assert len(targets) == len(values) == len(halves) + 1
+    assert torch.equal(values[0], payload)
+    assert torch.equal(targets[-1], target)
+    for step, matrix in enumerate(halves):
+        before, after = (values[i].flatten(-2) for i in (step, step + 1))
+        torch.testing.assert_close(after, matrix @ before)
+        before, after = (targets[i].flatten(-2) for i in (step, step + 1))
+        torch.testing.assert_close(before, matrix.mT @ after)
+    assert torch.equal(layer(keys, payload, generator=seeded(0)), values[-1])
 
 
 @methods
@@ -308,43 +282,38 @@ def test_it_has_no_state_and_says_what_it_is():
     assert repr(layer) == "QuickSort(method=sampled, temperature=0.5, distribution=cauchy)"
 
 
+MAKE: Any = QuickSort
 LAYER: Any = QuickSort()
 KEYS = torch.zeros(2, 4)
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "message"),
     [
-        (lambda: QuickSort("all"), ValueError, "method must be one of 'exact', 'sampled'; got"),  # pyright: ignore
-        (
-            lambda: QuickSort(distribution="gauss"),
-            ValueError,
-            "distribution must be one of 'student', ",
-        ),  # pyright: ignore
-        (lambda: QuickSort(samples=-1), ValueError, "samples must be at least 0; got -1"),
-        (lambda: QuickSort(temperature=0.0), ValueError, "temperature must be between 1e-30 and"),
-        (lambda: LAYER(KEYS.long(), KEYS), TypeError, "keys must have a floating-point dtype"),
-        (lambda: LAYER(KEYS, KEYS.long()), TypeError, "payload must have a floating-point dtype"),
+        (lambda: MAKE("all"), "ValueError: method must be one of 'exact', 'sampled'; got"),
+        (lambda: MAKE(distribution="gauss"), "ValueError: distribution must be one of 'student', "),
+        (lambda: QuickSort(samples=-1), "ValueError: samples must be at least 0; got -1"),
+        (lambda: QuickSort(temperature=0.0), "ValueError: temperature must be between 1e-30 and"),
+        (lambda: LAYER(KEYS.long(), KEYS), "TypeError: keys must have a floating-point dtype"),
+        (lambda: LAYER(KEYS, KEYS.long()), "TypeError: payload must have a floating-point dtype"),
         (
             lambda: LAYER(KEYS, torch.zeros(4, 2)),
-            ValueError,
-            r"payload must begin with the shape of keys, \(2, 4\); got \(4, 2\)",
+            r"ValueError: payload must begin with the shape of keys, \(2, 4\); got \(4, 2\)",
         ),
-        (lambda: LAYER(KEYS[0, 0], KEYS), ValueError, r"payload must begin with the shape of keys"),
+        (lambda: LAYER(KEYS[0, 0], KEYS), r"ValueError: payload must begin with the shape of keys"),
         (
             lambda: LAYER.steps(KEYS, KEYS, KEYS[:1]),
-            ValueError,
-            r"target must have the shape of payload, \(2, 4\); got \(1, 4\)",
+            r"ValueError: target must have the shape of payload, \(2, 4\); got \(1, 4\)",
         ),
-        (lambda: LAYER.halves(KEYS.long()), TypeError, "keys must have a floating-point dtype"),
+        (lambda: LAYER.halves(KEYS.long()), "TypeError: keys must have a floating-point dtype"),
         (
             lambda: LAYER(torch.zeros(1025), torch.zeros(1025)),
-            ValueError,
-            "must be of at most 1000 elements",
+            "ValueError: odds must be of at most 1000 elements",
         ),
     ],
 )
-def test_bad_arguments_are_refused(call, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_arguments_are_refused(call, message):
+    with pytest.raises((ValueError, TypeError, IndexError)) as info:
         call()
+    assert re.match(message, f"{info.typename}: {info.value}")

@@ -1,6 +1,5 @@
 """Soft sorting against a slow reference: half-permutations of whole levels, vector by vector."""
 
-import itertools
 import math
 from typing import Any
 
@@ -8,7 +7,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.helpers import LargestStorage, seeded, seeds, sizes_kept
+from tests.helpers import LargestStorage, pairwise, seeded, seeds, sizes_kept
+from tests.sorting.loops import half_by_loop
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -51,30 +51,6 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 
 
 # The reference.
-
-
-def chance(t: float, distribution: str) -> float:
-    """The distribution function, by its formula; of what is no number, one half."""
-    if math.isnan(t):
-        return 0.5
-    if distribution == "logistic":
-        return 1 / (1 + math.exp(-t)) if t > -700 else 0.0
-    if distribution == "cauchy":
-        return math.atan(t) / math.pi + 0.5
-    return (1 + (t / math.sqrt(1 + t * t) if math.isfinite(t) else math.copysign(1, t))) / 2
-
-
-def half_by_loop(keys: list[float], temperature: float, distribution: str) -> Tensor:
-    """The mean of all half-permutations, by the products of their probabilities."""
-    m = len(keys)
-    pivot = (keys[m // 2 - 1] + keys[m // 2]) / 2
-    chances = [chance((key - pivot) / temperature, distribution) for key in keys]
-    matrix = torch.zeros(m, m, dtype=torch.float64)
-    for ones in itertools.combinations(range(m), m // 2):
-        weight = math.prod(p if i in ones else 1 - p for i, p in enumerate(chances))
-        order = [i for i in range(m) if i not in ones] + list(ones)
-        matrix[range(m), order] += weight
-    return matrix / matrix.sum(0, keepdim=True)
 
 
 def permutation_by_loop(
@@ -287,11 +263,12 @@ def test_topk_says_where_the_hard_ones_are():
 # Gradients.
 
 
-@functions
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_gradients_and_theirs(function, n, temperature):
-    """Also of places, which do not hang on the keys where there is no doubt: they are zero."""
+@pytest.mark.parametrize(
+    "row", pairwise(n=[1, 2, 3, 5, 8], function=list(FUNCTIONS), temperature=[0.0, 0.7]), ids=str
+)
+def test_gradients_and_theirs(row):
+    """Also of ranks without doubt, which do not depend on the keys: their gradient is zero."""
+    function, n, temperature = FUNCTIONS[row["function"]], row["n"], row["temperature"]
     x = numbers(2, n, seed=n).requires_grad_()
     assert gradcheck(lambda t: function(t, temperature=temperature), x)
     assert gradgradcheck(lambda t: function(t, temperature=temperature), x)

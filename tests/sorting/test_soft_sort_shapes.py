@@ -2,9 +2,10 @@
 
 import itertools
 import math
+import re
 import subprocess
 import sys
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -192,25 +193,21 @@ def test_quantiles_beside_infinity_are_numbers(temperature):
 @every
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_is_computed_in_float32(function, dtype):
+    """Values and gradients; quantiles are a mean of two results."""
     x = numbers(2, 9).to(dtype)
-    got = function(x)
-    assert got.dtype == dtype
-    want = function(x.float()).to(dtype)
-    # Quantiles are a mean of two results.
-    torch.testing.assert_close(got, want, rtol=2 * torch.finfo(dtype).eps, atol=0)
-
-
-@pytest.mark.parametrize("function", [soft_sort, soft_rank, soft_permutation])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_gradients_of_half_precision_are_those_of_float32(function, dtype):
-    x = numbers(9).to(dtype)
     weights = numbers(*function(x).shape, seed=1).to(dtype)
-
-    def gradient(kind: torch.dtype) -> Tensor:
+    results = []
+    for kind in (dtype, torch.float32):
         leaf = x.to(kind).requires_grad_()
-        return torch.autograd.grad(function(leaf), leaf, weights.to(kind))[0]
-
-    torch.testing.assert_close(gradient(dtype), gradient(torch.float32).to(dtype))
+        result = function(leaf)
+        assert result.dtype == kind
+        results.append((result, torch.autograd.grad(result, leaf, weights.to(kind))[0]))
+    (value, slope), (want, steep) = results
+    torch.testing.assert_close(value, want.to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=0)
+    largest = float(steep.abs().max())
+    torch.testing.assert_close(
+        slope, steep.to(dtype), rtol=0, atol=2 * torch.finfo(dtype).eps * largest
+    )
 
 
 @every
@@ -284,26 +281,15 @@ def test_infinite_elements_have_no_part_in_the_temperature():
 
 
 @every
-def test_vmap_is_a_batch(function):
-    x = numbers(3, 2, 7)
-    torch.testing.assert_close(vmap(function)(x), function(x))
-
-
-@every
-def test_jacobians_are_those_of_autograd(function):
-    x = numbers(7)
-    want = torch.autograd.functional.jacobian(lambda t: function(t, temperature=0.5), x)
-    torch.testing.assert_close(jacrev(lambda t: function(t, temperature=0.5))(x), want)
-
-
-@every
 @pytest.mark.parametrize("n", [5, 8])
-def test_gradients_of_each_row_are_those_of_all(function, n):
+def test_transforms_agree_with_batches_and_autograd(function, n):
     x = numbers(3, n)
-    got = vmap(grad(lambda t: function(t).square().sum()))(x)
+    torch.testing.assert_close(vmap(function)(x), function(x))
     leaf = x.clone().requires_grad_()
     (want,) = torch.autograd.grad(function(leaf).square().sum(), leaf)
-    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(vmap(grad(lambda t: function(t).square().sum()))(x), want)
+    want = torch.autograd.functional.jacobian(lambda t: function(t, temperature=0.5), x[0])
+    torch.testing.assert_close(jacrev(lambda t: function(t, temperature=0.5))(x[0]), want)
 
 
 def test_second_derivatives_by_transforms():
@@ -323,17 +309,18 @@ import sparsewire as sw
 
 torch.manual_seed(0)
 x = torch.randn(2, 6, dtype=torch.float64, requires_grad=True)
-for function in (
-    sw.soft_sort,
-    sw.soft_rank,
-    sw.soft_permutation,
-    lambda x: sw.sort_by(x, x.detach().cos().unsqueeze(-1)),
-    lambda x: sw.soft_topk(x, 2, hard=True).values,
-    lambda x: sw.soft_quantile(x, [0.2, 0.7], dim=0),
-    lambda x: sw.order_loss(x, x.detach().cos().round()),
+by = lambda x: sw.sort_by(x, x.detach().cos().unsqueeze(-1))
+for backend, function in (
+    ("eager", sw.soft_sort),
+    ("eager", sw.soft_rank),
+    ("eager", sw.soft_permutation),
+    ("aot_eager", by),
+    ("eager", lambda x: sw.soft_topk(x, 2, hard=True).values),
+    ("eager", lambda x: sw.soft_quantile(x, [0.2, 0.7], dim=0)),
+    ("aot_eager", lambda x: sw.order_loss(x, x.detach().cos().round())),
 ):
     results = []
-    for each in (torch.compile(function, backend="aot_eager", fullgraph=True), function):
+    for each in (torch.compile(function, backend=backend, fullgraph=True), function):
         y = each(x)
         weights = torch.arange(y.numel()).view(y.shape).double().cos()
         results.append((y, torch.autograd.grad(y, x, weights)[0]))
@@ -364,54 +351,50 @@ X = torch.zeros(2, 4)
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "message"),
     [
-        (lambda: soft_sort(X.long()), TypeError, "x must have a floating-point dtype; got torch"),
-        (lambda: soft_rank(X.int()), TypeError, "x must have a floating-point dtype; got torch"),
-        (lambda: soft_permutation(X.bool()), TypeError, "x must have a floating-point dtype"),
-        (lambda: soft_topk(X.long(), 2), TypeError, "x must have a floating-point dtype"),
-        (lambda: soft_median(X.long()), TypeError, "x must have a floating-point dtype"),
-        (lambda: sort_by(X.long(), X), TypeError, "keys must have a floating-point dtype"),
-        (lambda: sort_by(X, X.long()), TypeError, "payload must have a floating-point dtype"),
-        (lambda: soft_sort([1.0]), TypeError, "x must be a tensor; got list"),  # pyright: ignore
-        (lambda: soft_sort(X, 2), IndexError, r"dim must be a dimension of x, \(2, 4\); got 2"),
-        (lambda: soft_rank(X, -3), IndexError, r"dim must be a dimension of x, \(2, 4\); got -3"),
-        (lambda: soft_sort(torch.tensor(1.0), 1), IndexError, r"dim must be a dimension of x"),
+        (lambda: soft_sort(X.long()), "TypeError: x must have a floating-point dtype; got torch"),
+        (lambda: soft_rank(X.int()), "TypeError: x must have a floating-point dtype; got torch"),
+        (lambda: soft_permutation(X.bool()), "TypeError: x must have a floating-point dtype"),
+        (lambda: soft_topk(X.long(), 2), "TypeError: x must have a floating-point dtype"),
+        (lambda: soft_median(X.long()), "TypeError: x must have a floating-point dtype"),
+        (lambda: sort_by(X.long(), X), "TypeError: keys must have a floating-point dtype"),
+        (lambda: sort_by(X, X.long()), "TypeError: payload must have a floating-point dtype"),
+        (lambda: soft_sort([1.0]), "TypeError: x must be a tensor; got list"),  # pyright: ignore
+        (lambda: soft_sort(X, 2), r"IndexError: dim must be a dimension of x, \(2, 4\); got 2"),
+        (lambda: soft_rank(X, -3), r"IndexError: dim must be a dimension of x, \(2, 4\); got -3"),
+        (lambda: soft_sort(torch.tensor(1.0), 1), r"IndexError: dim must be a dimension of x"),
         (
             lambda: sort_by(X, torch.zeros(2, 3)),
-            ValueError,
-            r"payload must begin with the shape of keys, \(2, 4\); got \(2, 3\)",
+            r"ValueError: payload must begin with the shape of keys, \(2, 4\); got \(2, 3\)",
         ),
-        (lambda: sort_by(X, X[0]), ValueError, r"payload must begin with the shape of keys"),
+        (lambda: sort_by(X, X[0]), r"ValueError: payload must begin with the shape of keys"),
         (
             lambda: sort_by(X, X.to("meta")),
-            ValueError,
-            "keys, payload must be on one device; got keys on cpu, payload on meta",
+            "ValueError: keys, payload must be on one device; got keys on cpu, payload on meta",
         ),
-        (lambda: soft_topk(X, 5), ValueError, "k must be 0 to 4, the elements of the dimension"),
-        (lambda: soft_topk(X, -1), ValueError, "k must be at least 0; got -1"),
-        (lambda: soft_quantile(X, 1.5), ValueError, "q must be between 0 and 1; got 1.5"),
-        (lambda: soft_quantile(X, [0.5, -1.0]), ValueError, "q must be between 0 and 1; got -1.0"),
-        (lambda: soft_median(X[:, :0]), ValueError, "x must have an element in the dimension"),
-        (lambda: soft_sort(X, reach=0), ValueError, "reach must be at least 1; got 0"),
+        (lambda: soft_topk(X, 5), "ValueError: k must be 0 to 4, the elements of the dimension"),
+        (lambda: soft_topk(X, -1), "ValueError: k must be at least 0; got -1"),
+        (lambda: soft_quantile(X, 1.5), "ValueError: q must be between 0 and 1; got 1.5"),
+        (lambda: soft_quantile(X, [0.5, -1.0]), "ValueError: q must be between 0 and 1; got -1.0"),
+        (lambda: soft_median(X[:, :0]), "ValueError: x must have an element in the dimension"),
+        (lambda: soft_sort(X, reach=0), "ValueError: reach must be at least 1; got 0"),
         (
             lambda: soft_sort(X, temperature=-1.0),
-            ValueError,
-            "temperature must be between 0 and inf; got -1.0",
+            "ValueError: temperature must be between 0 and inf; got -1.0",
         ),
-        (lambda: soft_sort(X, temperature=math.nan), ValueError, "temperature must be between"),
+        (lambda: soft_sort(X, temperature=math.nan), "ValueError: temperature must be between"),
         (
             lambda: soft_sort(X, temperature=torch.ones((), dtype=torch.int64)),
-            TypeError,
-            "temperature must have a floating-point dtype",
+            "TypeError: temperature must have a floating-point dtype",
         ),
         (
-            lambda: soft_sort(X, distribution="gauss"),  # pyright: ignore
-            ValueError,
-            "distribution must be one of 'student', 'logistic', 'cauchy'; got 'gauss'",
+            lambda: soft_sort(X, distribution=cast(Any, "gauss")),
+            "ValueError: distribution must be one of 'student', 'logistic', 'cauchy'; got 'gauss'",
         ),
     ],
 )
-def test_bad_arguments_are_refused(call, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_arguments_are_refused(call, message):
+    with pytest.raises((ValueError, TypeError, IndexError)) as info:
         call()
+    assert re.match(message, f"{info.typename}: {info.value}")

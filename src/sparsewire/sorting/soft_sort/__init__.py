@@ -23,7 +23,6 @@ All functions share these arguments:
 Keys are computed in float32 at least. Infinite ones are certain to be at the ends.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -36,7 +35,7 @@ from sparsewire.engines import Engine, dispatch
 from sparsewire.sorting._rows import concrete_on_cpu, few_threads
 from sparsewire.sorting.halves import DISTRIBUTIONS, Distribution
 from sparsewire.sorting.soft_sort._order_numpy import AT_ONCE, LEAST, within_range
-from sparsewire.sorting.soft_sort._short_rows import ShortSort, are_short
+from sparsewire.sorting.soft_sort._short_rows import ShortSort, are_short, is_plain
 from sparsewire.sorting.soft_sort._soft_numbers import SoftNumbers
 from sparsewire.sorting.soft_sort._soft_order import Call, by_torch
 from sparsewire.sorting.soft_sort._soft_payload import MOST, SoftPayload
@@ -128,16 +127,10 @@ def sort_by(
     reach: int = _REACH,
     hard: bool = False,
 ) -> Float[Tensor, "*x"]:
-    """Return a payload in the soft order of its keys; see the module for the other arguments.
+    """Return a payload in the soft order of its keys; see the module for the arguments.
 
-    Args:
-        keys: The last dimension is sorted.
-        payload: Belongs to the keys, with any further dimensions.
-        descending: Whether the largest keys come first.
-        temperature: See the module, as for the following.
-        distribution: See the module.
-        reach: See the module.
-        hard: See the module.
+    The last dimension of the keys is sorted. The payload begins with the shape of the keys and may
+    have any further dimensions.
 
     Examples:
         >>> sort_by(torch.tensor([2.0, 1.0]), torch.eye(2), temperature=0.0)
@@ -200,15 +193,8 @@ def soft_quantile(
 ) -> Float[Tensor, "*q"]:
     """Return quantiles, interpolated between neighbours in the soft order, as `torch.quantile`.
 
-    Args:
-        x: The elements.
-        q: One probability, or several, for which the result has a first dimension.
-        dim: See the module, as for the following.
-        keepdim: Whether the result keeps `dim`, with one element.
-        temperature: See the module.
-        distribution: See the module.
-        reach: See the module.
-        hard: See the module.
+    `q` is one probability or several, for which the result has a first dimension. With `keepdim`
+    the result keeps `dim`, with one element. See the module for the other arguments.
 
     Examples:
         >>> soft_quantile(torch.tensor([3.0, 1.0, 2.0, 4.0]), 0.5, temperature=0.0)
@@ -302,12 +288,10 @@ def _by_numpy(call: Call) -> Tensor:
 
 
 def _numpy_takes(call: Call) -> bool:
-    keys, payload, temperature = call.keys, call.payload, call.temperature
+    keys, payload = call.keys, call.payload
     if call.hard or call.distribution != "student" or not _is_two(call.reach):
         return False
-    if temperature is not None and not (
-        isinstance(temperature, float | int) and 0 < temperature < math.inf
-    ):
+    if not is_plain(call.temperature):
         return False
     if payload is not None and not (payload.dtype != torch.float64 and concrete_on_cpu(payload)):
         return False

@@ -15,6 +15,9 @@ cuts do not overlap, so that their order does not matter: all levels down to eig
 Buckets of four are another, and pairs the third, whatever n is. Calls of torch are what takes time
 here: gradients are written out, and the arrays have the cuts last.
 
+Payloads of several features are mixed in the same way, by weights that are computed once for each
+cut; their windows are matrices of four rows and a column for each feature.
+
 The reference is the product of matrices in `sparsewire.sorting.soft_sort._soft_order`.
 """
 
@@ -58,7 +61,7 @@ def against_slope(distance: Tensor, odds: Tensor, distribution: Distribution) ->
 
 
 class Mix(torch.autograd.Function):
-    """`mix` with a gradient of its own, which asks autograd only for a second derivative."""
+    """`mix`, or `mix_payload`, with a gradient of its own; autograd computes second derivatives."""
 
     @staticmethod
     def forward(
@@ -67,16 +70,19 @@ class Mix(torch.autograd.Function):
         ctx.save_for_backward(x, gaps)
         ctx.options, ctx.kept = (back, distribution), Kept()
         with without_autocast(x):
-            return mix(x, gaps, back, distribution, ctx.kept)
+            function = mix if x.dim() == 2 else mix_payload
+            return function(x, gaps, back, distribution, ctx.kept)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,), (x, gaps) = grads, ctx.saved_tensors
         with without_autocast(x):
             if torch.is_grad_enabled():
-                found = differentiable_gradient(mix, x, gaps, grad, *ctx.options)
+                function = mix if x.dim() == 2 else mix_payload
+                found = differentiable_gradient(function, x, gaps, grad, *ctx.options)
             else:
-                found = _gradient(grad, gaps, ctx.kept, ctx.needs_input_grad[0], *ctx.options)
+                gradient = _gradient if x.dim() == 2 else _payload_gradient
+                found = gradient(grad, gaps, ctx.kept, ctx.needs_input_grad[0], *ctx.options)
         return (*found, None, None)
 
 
@@ -283,3 +289,83 @@ def _swap(x: Tensor, swaps: Tensor) -> tuple[Tensor, Tensor]:
     apart = high - low
     moved = apart * swaps
     return torch.stack([low + moved, high - moved], dim=-1).flatten(-2), apart
+
+
+def mix_payload(
+    x: Float[Tensor, "b n f"],
+    gaps: Float[Tensor, "b g"],
+    back: bool,
+    distribution: Distribution,
+    found: Kept | None = None,
+) -> Float[Tensor, "b n f"]:
+    """Mix an ordered payload by all cuts, or by their transposes in the other order.
+
+    Args:
+        x: The payload; n is a power of two.
+        gaps: Distances of neighbours in order, over the temperature.
+        back: Whether by the transposes.
+        distribution: As in `log_odds`.
+        found: Takes what a gradient needs.
+    """
+    found = Kept() if found is None else found
+    weigh(gaps, distribution, found)
+    matrices = found.matrices.permute(2, 3, 0, 1)
+    taken = []
+    if back:
+        x, found.apart = _swap_elements(x, found.swaps)
+    else:
+        x = x.clone()
+    for level in levels_of(int(x.shape[1]), back):
+        four, matrix = _four(x, level), _of(matrices, level)
+        taken.append(now := four.clone(memory_format=torch.contiguous_format))
+        four.copy_((matrix.mT if back else matrix) @ now)
+    if not back:
+        x, found.apart = _swap_elements(x, found.swaps)
+    found.windows = torch.cat(taken if back else taken[::-1], dim=1) if taken else x.new_empty(0)
+    return x
+
+
+def _payload_gradient(
+    grad: Tensor,
+    gaps: Tensor,
+    found: Kept,
+    wanted: bool,
+    back: bool,
+    distribution: Distribution,
+) -> tuple[Tensor, Tensor]:
+    """From the gradient of what is mixed to those of payload and gaps."""
+    del wanted
+    matrices = found.matrices.permute(2, 3, 0, 1)
+    grad, difference = (grad.clone(), grad) if back else _swap_elements(grad, found.swaps)
+    wishes = torch.empty_like(found.windows)
+    for level in levels_of(int(grad.shape[1]), not back):
+        four, matrix = _four(grad, level), _of(matrices, level)
+        wish = _of(wishes, level).copy_(four)
+        four.copy_((matrix if back else matrix.mT) @ wish)
+    if back:
+        grad, difference = _swap_elements(grad, found.swaps)
+    slopes = found.matrices
+    if wishes.numel():
+        # To go back is to apply the transpose: what came in and the wish change roles.
+        places, elements = (found.windows, wishes) if back else (wishes, found.windows)
+        slopes = (places @ elements.mT).permute(2, 3, 0, 1)
+    to_swaps = -(difference * found.apart).sum(-1)
+    return grad, gaps_gradient(gaps, slopes, to_swaps, found, distribution)
+
+
+def _four(x: Tensor, level: Level) -> Tensor:
+    """The elements around each cut, in place: (b, cuts, 4, f)."""
+    return x.narrow(1, level.start, 4 * level.number).unflatten(1, (-1, 4))
+
+
+def _of(cuts: Tensor, level: Level) -> Tensor:
+    """What belongs to the cuts of a level, of (b, cuts, …)."""
+    return cuts.narrow(1, level.first, level.number)
+
+
+def _swap_elements(x: Tensor, swaps: Tensor) -> tuple[Tensor, Tensor]:
+    """Mix buckets of two; also return their differences."""
+    low, high = x.unflatten(1, (-1, 2)).unbind(2)
+    apart = high - low
+    moved = apart * swaps.unsqueeze(-1)
+    return torch.stack([low + moved, high - moved], dim=2).flatten(1, 2), apart

@@ -3,6 +3,7 @@
 A second derivative is that of the reference, `sparsewire.sorting.soft_sort._soft_order`.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -12,11 +13,17 @@ from sparsewire.engines import Name, concrete
 from sparsewire.sorting.halves import Distribution
 
 
+def is_plain(temperature: float | Tensor | None) -> bool:
+    """Whether a temperature is the default one, or a positive and finite number."""
+    number = isinstance(temperature, float | int)
+    return temperature is None or (number and 0 < temperature < math.inf)
+
+
 def are_short(keys: Tensor, temperature: float | Tensor | None) -> bool:
     """Whether the kernels for short rows take these keys."""
-    if isinstance(temperature, Tensor) or (temperature is not None and not temperature > 0):
-        return False
     if keys.dtype != torch.float32 or not keys.numel() or not concrete(keys):
+        return False
+    if not is_plain(temperature):
         return False
     from sparsewire.sorting.soft_sort._triton.short_rows import LONGEST
 

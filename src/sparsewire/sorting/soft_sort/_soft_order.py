@@ -1,8 +1,8 @@
 """Keys in order, and how values are mixed by the doubt about it: the engines in PyTorch.
 
 The specification is the matrices of each level of cuts, applied one after the other: the engine
-`"reference"`. With a reach of two the engine `"chunked"` mixes numbers by `_mixing` and payloads
-with finite keys by `_mixing_payload`, and `"triton"` by kernels. Most soft sorts are computed from
+`"reference"`. With a reach of two the engine `"chunked"` mixes numbers by `_mixing`, and payloads
+if the keys are finite, and `"triton"` by kernels. Most soft sorts are computed from
 the keys on by `_soft_numbers`, `_soft_payload` and `_short_rows` instead.
 """
 
@@ -20,7 +20,6 @@ from sparsewire.precision import without_autocast
 from sparsewire.sorting._rows import sort_rows
 from sparsewire.sorting.halves import CERTAIN_DISTANCE, DISTRIBUTIONS, Distribution, half, log_odds
 from sparsewire.sorting.soft_sort._mixing import Mix
-from sparsewire.sorting.soft_sort._mixing_payload import MixPayload
 from sparsewire.sorting.soft_sort._short_rows import ShortOrder, are_short
 
 
@@ -173,7 +172,7 @@ class SoftOrder:
         if self.reach == 2 and self.finite and values.numel():
             rows = values.reshape(-1, *values.shape[-2:])
             gaps = self.gaps.to(values.dtype).reshape(-1, self.full - 1)
-            mixed: Tensor = MixPayload.apply(rows, gaps, back, self.distribution)  # pyright: ignore
+            mixed: Tensor = Mix.apply(rows, gaps, back, self.distribution)  # pyright: ignore
             return mixed.view(values.shape).narrow(-2, 0, n)
         with without_autocast(values):
             levels = _cuts(self.gaps, self.distribution, self.reach)
