@@ -108,9 +108,8 @@ def test_steps_are_captured_as_a_user_would(
     def step() -> torch.Tensor:
         return torch.tensor(0.5)
 
-    step.optimizer = "an optimiser"  # pyright: ignore[reportFunctionMemberAccess]
     monkeypatch.setattr(sw, "capture", capture, raising=False)
-    extra, replay = capture_step(step, METER)
+    extra, replay = capture_step(step, "an optimiser", METER)
     assert (extra, float(replay()), gpu.calls) == (5.0, 0.5, 5)
     assert given == {"step": step, "optimizer": "an optimiser", "device": torch.device("cuda")}
 

@@ -1,8 +1,5 @@
 """A run continues whatever fails, and every row is complete."""
 
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +9,7 @@ from sparsewire_lab.bench.cases import Case
 from sparsewire_lab.bench.perform import Setting
 from sparsewire_lab.bench.record import COLUMNS
 from sparsewire_lab.bench.runner import Run, quantity, summary
-from sparsewire_lab.bench.worker import Worker, WorkerLostError, serve
+from sparsewire_lab.bench.worker import Worker, WorkerLostError
 
 COLUMNS_OF_A_RUN = {"date": "2030", "commit": "abc", "plan": "full"}
 CEILINGS = [Case("ceilings", name) for name in RATES]
@@ -102,17 +99,7 @@ def test_a_worker_performs_and_its_loss_is_noticed() -> None:
         worker.stop()
 
 
-def test_a_worker_without_its_device_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "questions").write_text('{"device": "not_a_device"}\n')
-    with (tmp_path / "questions").open() as questions, (tmp_path / "answers").open("w") as answers:
-        serve(questions, answers)
-    assert "not_a_device" in json.loads((tmp_path / "answers").read_text())["failed"]
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\ncat {tmp_path}/answers\nread -r _\n")
-    python.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(python))
+def test_a_worker_without_its_device_says_why() -> None:
     with pytest.raises(WorkerLostError, match="not_a_device"):
         Worker(Setting(device="not_a_device"))
 

@@ -36,14 +36,10 @@ def relative_error(got: Named, want: Named) -> tuple[float, str]:
 
 
 def layer_errors(problem: LayerProblem, engine: Name, exact: Name) -> tuple[float, str]:
-    """Compare a layer's output and gradients with float64, for one sample of integer tuples.
+    """Compare a layer's output and gradients by an engine with float64, where another spreads.
 
-    Means and variances are taken as the layer bounds them, in float32: what follows is compared.
-
-    Args:
-        problem: The layer and its input.
-        engine: The engine that is checked.
-        exact: The engine that computes `spread` in float64.
+    Means and variances are taken as the layer bounds them, in float32: what follows is compared,
+    for one sample of integer tuples.
     """
     layer, x, leaves = problem.layer, problem.x, [*problem.leaves.values()]
     with sw.engine(engine):
@@ -61,24 +57,17 @@ def layer_errors(problem: LayerProblem, engine: Name, exact: Name) -> tuple[floa
 def near_share(means: Tensor, variances: Tensor, indices: Tensor, excluded: Tensor) -> float:
     """Estimate which share of the pairs matters in float32, from some of the continuous tuples.
 
-    A pair matters if its share is at least 2⁻²⁴ of the largest in its row.
-
-    Args:
-        means: Continuous tuples (c, k, r).
-        variances: Their variances.
-        indices: Integer tuples (c, m, r).
-        excluded: Integer tuples that get nothing (c, m).
+    A pair matters if its share is at least 2⁻²⁴ of the largest in its row. Means and variances are
+    (c, k, r), integer tuples (c, m, r) and their flags of exclusion (c, m).
     """
-    (contexts, k, r), m = means.shape, indices.shape[1]
+    (contexts, k, _), m = means.shape, indices.shape[1]
     rows = max(8, min(_ROWS, 2**25 // m))
     picks = torch.randperm(contexts * k, generator=torch.Generator().manual_seed(0))[:rows]
     near = 0
     for pick in picks.tolist():
         context, row = divmod(pick, k)
-        distance = means.new_zeros(m)
-        for axis in range(r):
-            step = indices[context, :, axis].to(means.dtype) - means[context, row, axis]
-            distance += step.square_().div_(variances[context, row, axis])
+        steps = indices[context].to(means.dtype) - means[context, row]
+        distance = (steps.square_() / variances[context, row]).sum(-1)
         distance.masked_fill_(excluded[context], math.inf)
         near += int((distance <= distance.amin() + 2 * _LOST).sum())
     return near / (len(picks) * m)
@@ -87,7 +76,7 @@ def near_share(means: Tensor, variances: Tensor, indices: Tensor, excluded: Tens
 def layer_near_share(problem: LayerProblem) -> float:
     """Estimate the same for one sample of a layer, without computing any share."""
     layer, x = problem.layer, problem.x
-    space = layer.layout.space(_shapes(problem))
+    space = layer.space()
     spans = [max(1, round(math.log2(n))) for n in space]
     with torch.no_grad(), sw.engine("reference"):
         wiring = layer.wiring(x)
@@ -97,24 +86,20 @@ def layer_near_share(problem: LayerProblem) -> float:
         return near_share(means, variances, indices, ops.mark_repeats(indices, space))
 
 
-def _shapes(problem: LayerProblem) -> sw.Shapes:
-    return sw.Shapes(problem.layer.out_shape, tuple(problem.x.shape[1:]))
-
-
 def _exact_output(problem: LayerProblem, indices: Tensor) -> Tensor:
-    layer, x, shapes = problem.layer, problem.x, _shapes(problem)
+    layer, x = problem.layer, problem.x
+    shapes = sw.Shapes(layer.out_shape, tuple(x.shape[1:]))
     wiring = layer.wiring(x)
     contexts = indices.shape[-3]
     means, variances = (t.double().unflatten(-2, (contexts, -1)) for t in wiring[:2])
     values = wiring.values.double().unflatten(-1, (contexts, -1))
-    excluded = ops.mark_repeats(indices, layer.layout.space(shapes))
+    excluded = ops.mark_repeats(indices, layer.space())
     shares = ops.spread(means, variances, values, indices, excluded)
     rows, cols, weights = layer.layout.place(indices, shares, shapes)
-    batch = len(x)
-    rows, cols = rows.expand(batch, -1), cols.expand(batch, -1)
+    rows, cols = (each.expand(len(x), -1) for each in (rows, cols))
     moved = x.double().flatten(1).gather(1, cols) * weights
-    y = moved.new_zeros(batch, math.prod(layer.out_shape)).scatter_add(1, rows, moved)
-    return y.view(batch, *layer.out_shape)
+    y = moved.new_zeros(len(x), math.prod(layer.out_shape)).scatter_add(1, rows, moved)
+    return y.view(-1, *layer.out_shape)
 
 
 def _seeded(device: torch.device) -> torch.Generator:

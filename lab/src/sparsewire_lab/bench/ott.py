@@ -20,13 +20,12 @@ NOTE = f"{STEPS} steps, unrolled"
 def ott_calls(
     case: str, problem: Problem
 ) -> tuple[Callable[[], Tensor], Callable[[], list[Tensor]]]:
-    """Return a call of the forward pass, and one of the forward and the backward pass.
-
-    Args:
-        case: `"soft_sort"` or `"soft_rank"`.
-        problem: Gives the keys, and the gradient of the output.
-    """
-    _use_as_many_threads(torch.get_num_threads())
+    """Return a call of the forward pass of `soft_sort` or `soft_rank`, and one of both passes."""
+    # XLA gets as many threads as torch; it reads these variables only when it is loaded.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("PJRT_NPROC", str(torch.get_num_threads()))
+    if torch.get_num_threads() == 1:
+        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     jax: Any = importlib.import_module("jax")
     start = importlib.import_module("ott.initializers.linear.initializers").DefaultInitializer()
     function = functools.partial(
@@ -37,31 +36,16 @@ def ott_calls(
         max_iterations=STEPS,
         initializer=start,
     )
-    tensors = problem.inputs["keys"], problem.weight
-    keys, weight = (jax.numpy.asarray(t.detach().numpy()) for t in tensors)
 
-    @jax.jit
-    def alone(x: Any) -> Any:
-        return function(x)
-
-    @jax.jit
     def with_gradient(x: Any, slope: Any) -> Any:
         result, pull = jax.vjp(function, x)
         return result, *pull(slope)
 
-    def forward() -> Tensor:
-        return torch.from_dlpack(jax.block_until_ready(alone(keys)))
+    tensors = problem.inputs["keys"], problem.weight
+    keys, weight = (jax.numpy.asarray(t.detach().numpy()) for t in tensors)
+    alone, together = jax.jit(function), jax.jit(with_gradient)
 
     def both() -> list[Tensor]:
-        results = jax.block_until_ready(with_gradient(keys, weight))
-        return [torch.from_dlpack(each) for each in results]
+        return [torch.from_dlpack(x) for x in jax.block_until_ready(together(keys, weight))]
 
-    return forward, both
-
-
-def _use_as_many_threads(count: int) -> None:
-    """Give XLA as many threads as torch; it reads these variables only when it is loaded."""
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    os.environ.setdefault("PJRT_NPROC", str(count))
-    if count == 1:
-        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    return lambda: torch.from_dlpack(jax.block_until_ready(alone(keys))), both

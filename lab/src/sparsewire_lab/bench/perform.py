@@ -92,30 +92,14 @@ def exact_results(case: Case, problem: Problem, engine: Name = "reference") -> N
         return problem.name(problem.both(function))
 
 
-def step_of(problem: LayerProblem) -> Callable[[], Tensor]:
-    """Return a training step: forward, backward and Adam."""
-    layer, x = problem.layer, problem.x
-    on_gpu = x.device.type == "cuda"
-    options = {"lr": _LEARNING_RATE, "fused": True, "capturable": on_gpu}
-    optimizer = torch.optim.Adam(layer.parameters(), **options)
-
-    def step() -> Tensor:
-        optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(layer(x), x)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    step.optimizer = optimizer  # pyright: ignore[reportFunctionMemberAccess]
-    return step
-
-
-def capture_step(step: Callable[[], Tensor], meter: Meter) -> tuple[float, Callable[[], Tensor]]:
+def capture_step(
+    step: Callable[[], Tensor], optimizer: Any, meter: Meter
+) -> tuple[float, Callable[[], Tensor]]:
     """Capture a step as a user would; return the memory that this needs, and the replay."""
     gpu = _gpu_only(meter)
 
     def once() -> Any:
-        replay = sw.capture(step, optimizer=getattr(step, "optimizer", ()), device=gpu.device)
+        replay = sw.capture(step, optimizer=optimizer, device=gpu.device)
         for _ in range(_WARM_UP_CALLS):
             replay()
             if replay.captured:
@@ -153,22 +137,37 @@ def _perform_function(case: Case, setting: Setting, meter: Meter, row: Row) -> N
 
 
 def _perform_layer(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
-    problem = layer_problem(case, torch.device(setting.device))
-    sizes = sizes_of(case)
+    problem, sizes = layer_problem(case, torch.device(setting.device)), sizes_of(case)
     assert sizes is not None
     row["near_pairs"] = round(sizes.pairs * exactness.layer_near_share(problem))
-    if case.mode == "eager":
-        _check_layer(case, setting, problem, sizes.pairs, row)
-        if row["status"] != "ok":
-            return
     name: Any = case.engine
+    if case.mode == "eager":
+        _check_layer(name, _exact_engine(sizes.pairs, setting), problem, row)
+    if row["status"] != "ok":
+        return
+    layer, x = problem.layer, problem.x
+    parameters, on_gpu = [*problem.leaves.values()], x.device.type == "cuda"
+    optimizer: Any = ()
+    if case.case != "glimpse":
+        optimizer = torch.optim.Adam(parameters, _LEARNING_RATE, fused=True, capturable=on_gpu)
+
+    def step() -> Tensor:
+        if not optimizer:  # a glimpse is part of a larger network: only gradients are computed
+            loss = layer(x).square().mean()
+            torch.autograd.grad(loss, parameters)
+            return loss.detach()
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(layer(x), x)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
     with sw.engine(name):
-        step = _gradients(problem) if case.case == "glimpse" else step_of(problem)
         step()
         if case.mode == "eager":
-            _time(row, meter, functools.partial(_forward, problem), step)
+            _time(row, meter, torch.no_grad()(functools.partial(layer, x)), step)
             return
-        extra, replay = capture_step(step, meter)
+        extra, replay = capture_step(step, optimizer, meter)
         if not math.isfinite(float(replay())):
             row["status"] = "wrong"
             add_note(row, "the captured step gives a loss that is not finite")
@@ -176,17 +175,13 @@ def _perform_layer(case: Case, setting: Setting, meter: Meter, row: Row) -> None
 
 
 def _perform_canvases(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
-    from sparsewire_lab.data import (  # scikit-learn is slow to import
-        CANVASES,
-        Digits,
-        sample_canvases,
-    )
+    from sparsewire_lab import data  # scikit-learn is slow to import
 
     images = torch.randint(256, (2**14, 28, 28), dtype=torch.uint8, device=meter.device)
-    digits = Digits(images, torch.zeros(len(images), dtype=torch.int64, device=meter.device))
+    digits = data.Digits(images, torch.zeros(len(images), dtype=torch.int64, device=meter.device))
 
     def make() -> Tensor:
-        return sample_canvases(digits, case.batch, CANVASES[case.n])[0].images
+        return data.sample_canvases(digits, case.batch, data.CANVASES[case.n])[0].images
 
     make()
     if case.mode == "captured":
@@ -221,56 +216,36 @@ def _time(
     row.update(noise=measured.noise, extra_mib=extra)
 
 
-def _forward(problem: LayerProblem) -> Tensor:
-    with torch.no_grad():
-        return problem.layer(problem.x)
-
-
-def _gradients(problem: LayerProblem) -> Callable[[], Tensor]:
-    def step() -> Tensor:
-        loss = problem.layer(problem.x).square().mean()
-        torch.autograd.grad(loss, [*problem.leaves.values()])
-        return loss.detach()
-
-    return step
-
-
 def _check_function(case: Case, setting: Setting, results: Named, row: Row) -> None:
     if case.engine == OTT:
-        add_note(row, f"{ott.NOTE}; not checked")
-        return
+        return add_note(row, f"{ott.NOTE}; not checked")
     sorts = case.case in SORTS
     # Peers of sorting are functions of their own: only their rounding is measured.
     truth = _truth(replace(case, mode="eager") if sorts else case.inputs, setting)
     if truth is None:
-        add_note(row, "too large to check")
-        return
-    error, worst = exactness.relative_error(results, truth[0])
-    if not sorts or case.engine == OURS:
-        _judge(row, error, worst, f"{truth[1]}, float64")
-        return
-    row.update(error=error if math.isfinite(error) else None, checked_against="itself, float64")
-    if not error <= exactness.WRONG:
-        add_note(row, f"in float32 its relative error is {error:.1e} in {worst}")
+        return add_note(row, "too large to check")
+    error = exactness.relative_error(results, truth[0])
+    return _enter(row, *error, "itself" if sorts and case.engine != OURS else truth[1])
 
 
-def _check_layer(case: Case, setting: Setting, problem: LayerProblem, pairs: int, row: Row) -> None:
-    engine: Any = case.engine
-    if (exact := _exact_engine(pairs, setting)) is None:
-        add_note(row, "too large to check")
-        return
+def _check_layer(engine: Name, exact: Name | None, problem: LayerProblem, row: Row) -> None:
+    if exact is None:
+        return add_note(row, "too large to check")
     try:
         error = exactness.layer_errors(problem, engine, exact)
     except Exception as error:  # measuring will show whether the engine itself is broken
-        add_note(row, f"not checked: {explain(error)}")
+        return add_note(row, f"not checked: {explain(error)}")
+    return _enter(row, *error, exact)
+
+
+def _enter(row: Row, error: float, worst: str, against: str) -> None:
+    """Enter the error of an engine; mark it as wrong if it is large, and not its own rounding."""
+    row.update(error=error if math.isfinite(error) else None, checked_against=f"{against}, float64")
+    if error <= exactness.WRONG:
         return
-    _judge(row, *error, f"{exact}, float64")
-
-
-def _judge(row: Row, error: float, worst: str, against: str) -> None:
-    """Enter the error of an engine; mark it as wrong if it is large."""
-    row.update(error=error if math.isfinite(error) else None, checked_against=against)
-    if not error <= exactness.WRONG:
+    if against == "itself":
+        add_note(row, f"in float32 its relative error is {error:.1e} in {worst}")
+    else:
         row["status"] = "wrong"
         add_note(row, f"wrong: relative error {error:.1e} in {worst}, not timed")
 
