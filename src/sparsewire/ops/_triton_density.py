@@ -1,6 +1,6 @@
 """The densities of `sparsewire.ops.density` inside kernels, in powers of two.
 
-Kernels compute with scaled squared distances, so that the exponential needs no further factor: the
+Kernels compute with scaled second distances, so that the exponential needs no further factor: the
 precision of a tuple is `scale / variance`. A distance then ends at `limit`.
 """
 
@@ -43,14 +43,14 @@ class Scaled(NamedTuple):
 
 @triton.jit
 def log_density(distance, LIMIT: tl.constexpr, STUDENT: tl.constexpr, POWER: tl.constexpr):
-    """Return log₂ of the density, up to a constant, for scaled squared distances."""
+    """Return log₂ of the density, up to a constant, for scaled second distances."""
     distance = tl.minimum(distance, LIMIT, propagate_nan=tl.PropagateNan.ALL)
     if STUDENT:
         # log(1 + d), exact for small d too: what rounding took from 1 + d is put back as a factor.
         whole = distance + 1
-        kept = whole - 1
-        lost = kept == 0
-        logarithm = distance * (tl.log2(whole) / tl.where(lost, 1, kept))
+        rest = whole - 1
+        lost = rest == 0
+        logarithm = distance * (tl.log2(whole) / tl.where(lost, 1, rest))
         return tl.where(lost, distance * 1.4426950408889634, logarithm) * -POWER
     else:
         return -distance
@@ -58,7 +58,7 @@ def log_density(distance, LIMIT: tl.constexpr, STUDENT: tl.constexpr, POWER: tl.
 
 @triton.jit
 def slope(distance, SCALE: tl.constexpr, STUDENT: tl.constexpr, POWER: tl.constexpr):
-    """Return −2 · d log p / dδ: how the weight of a pull falls with the distance."""
+    """Return −2 · d log p / dδ: a factor of the gradient."""
     if STUDENT:
         return POWER * 2 * SCALE / (distance + 1)
     else:

@@ -7,7 +7,7 @@ from sparsewire.ops.spread._triton.tiles import box_count, part_of, read_rows, s
 
 
 @triton.jit
-def gather_pulls(
+def sum_moments(
     rows,
     points,
     row_boxes,
@@ -39,12 +39,12 @@ def gather_pulls(
     means, precisions = read_rows(rows, place, k, 0, R), read_rows(rows, place, k, R, R)
     top = read_rows(rows, place, k, 2 * R, 1)[0]
     first, last = part_of(part, parts, point_tiles, NEAR, GROUP)
-    found = ()
+    sums = ()
     for moment in tl.static_range(1 + 4 * R):
-        found = found + (tl.zeros([ROWS, POINTS], rows.dtype.element_ty),)
+        sums = sums + (tl.zeros([ROWS, POINTS], rows.dtype.element_ty),)
     row_width = box_count(row_tiles, GROUP)
-    found = sweep(
-        found,
+    sums = sweep(
+        sums,
         means,
         precisions,
         top,
@@ -66,15 +66,15 @@ def gather_pulls(
         POWER,
         SCALE,
         HIDDEN,
-        "pulls",
+        "moments",
     )
     field = moments + (context * parts + part) * (1 + 4 * R) * k + place
     for moment in tl.static_range(1 + 4 * R):
-        tl.store(field + moment * k, tl.sum(found[moment], 1), mask=place < k)
+        tl.store(field + moment * k, tl.sum(sums[moment], 1), mask=place < k)
 
 
 @triton.jit
-def finish(
+def finish_gradients(
     rows,
     order,
     moments,
@@ -108,20 +108,20 @@ def finish(
     received = sum_parts(field, live, stride, parts, PARTS) * share
     for axis in tl.static_range(R):
         field += k
-        pulled = sum_parts(field, live, stride, parts, PARTS)
+        first = sum_parts(field, live, stride, parts, PARTS)
         field += k
-        pulled_by = sum_parts(field, live, stride, parts, PARTS)
+        first_by_grad = sum_parts(field, live, stride, parts, PARTS)
         field += k
-        squared = sum_parts(field, live, stride, parts, PARTS)
+        second = sum_parts(field, live, stride, parts, PARTS)
         field += k
-        squared_by = sum_parts(field, live, stride, parts, PARTS)
+        second_by_grad = sum_parts(field, live, stride, parts, PARTS)
         raw = (context * k + source) * R + axis
         mean = tl.load(means + raw, mask=live, other=0)
         variance = tl.load(variances + raw, mask=live, other=1)
-        # Numbers that were brought into range have no gradient.
-        to_mean = value * share * (pulled_by - received * pulled) / SCALE
+        # Clamped numbers have no gradient.
+        to_mean = value * share * (first_by_grad - received * first) / SCALE
         to_mean = tl.where(tl.abs(mean) > FARTHEST, 0, to_mean)
-        to_variance = value * share * (squared_by - received * squared) * 0.5 / SCALE / SCALE
+        to_variance = value * share * (second_by_grad - received * second) * 0.5 / SCALE / SCALE
         to_variance = tl.where(variance < SHARPEST, 0, to_variance)
         tl.store(to_means + raw, to_mean, mask=live)
         tl.store(to_variances + raw, to_variance, mask=live)

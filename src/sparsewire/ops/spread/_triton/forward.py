@@ -1,4 +1,4 @@
-"""The kernel that deals values out: v'_j = Σ_i v_i p_ij / Σ_l p_il."""
+"""The kernel of the output: v'_j = Σ_i v_i p_ij / Σ_l p_il."""
 
 import triton
 import triton.language as tl
@@ -8,7 +8,7 @@ from sparsewire.ops.spread._triton.tiles import box_count, near, part_of
 
 
 @triton.jit
-def _deal_tile(
+def _distribute_tile(
     total,
     columns,
     rows,
@@ -19,7 +19,7 @@ def _deal_tile(
     STUDENT: tl.constexpr,
     POWER: tl.constexpr,
 ):
-    """Add what a tile of rows deals out to a tile of points, each thread one row to many points."""
+    """Add the shares of a tile of rows to a tile of points; each thread has one row."""
     live = place < k
     distance = tl.zeros_like(total)
     for axis in tl.static_range(R):
@@ -33,7 +33,7 @@ def _deal_tile(
 
 
 @triton.jit
-def deal(
+def distribute(
     rows,
     points,
     row_boxes,
@@ -84,14 +84,14 @@ def deal(
                             if near(
                                 box, row_width, point_box, point_width, R, LIMIT, STUDENT, POWER
                             ):
-                                total = _deal_tile(
+                                total = _distribute_tile(
                                     total, columns, rows, part * ROWS + lane, k,
                                     R, LIMIT, STUDENT, POWER,
                                 )  # fmt: skip
     else:
         first, last = part_of(row_part, row_parts, row_tiles, False, GROUP)
         for part in range(first, last):
-            total = _deal_tile(
+            total = _distribute_tile(
                 total, columns, rows, part * ROWS + lane, k, R, LIMIT, STUDENT, POWER
             )
     received = tl.sum(total, 1)

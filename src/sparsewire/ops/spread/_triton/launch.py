@@ -1,17 +1,17 @@
 """Kernels of `spread`: tiles of the table of pairs that live in registers only.
 
-Five kernels make the forward pass and two more the backward pass:
+Five kernels compute the forward pass, two more the backward pass:
 
-    pack_points, pack_rows    integer and continuous tuples, column by column, ready to be read
-    add_up                    Σ_j p_ij for tiles of rows against a part of the points
-    settle                    the normaliser of each row, in log space where all points are far
-    deal                      v'_j = Σ_i v_i p_ij / Σ_l p_il for tiles of points against all rows
-    gather_pulls              moments Σ_j g_j p_ij, Σ_j p_ij x_j, Σ_j g_j p_ij x_j, … of each row
-    finish                    gradients of means, variances and values from the moments
+    pack_points, pack_rows    integer and continuous tuples, column by column
+    sum_densities             Σ_j p_ij for tiles of rows against a part of the points
+    finish_normalisers        the normaliser of each row, in log space where all points are far
+    distribute                v'_j = Σ_i v_i p_ij / Σ_l p_il for tiles of points against all rows
+    sum_moments               Σ_j g_j p_ij, Σ_j p_ij x_j, Σ_j g_j p_ij x_j, … of each row
+    finish_gradients          gradients of means, variances and values from the moments
 
-Rows are continuous tuples, points integer ones. *Near* mode is for large tables and small
-variances: rows and points are ordered in space, every tile and every group of tiles has a bounding
-box, and tiles so far apart that no row loses more than `tolerance` of its value are skipped.
+Rows are continuous tuples, points are integer tuples. *Near* mode is for large tables and small
+variances: rows and points are sorted in space, every tile and every group of tiles has a bounding
+box, and pairs of tiles so far apart that no row loses more than `tolerance` are skipped.
 """
 
 import math
@@ -23,33 +23,33 @@ from torch import Tensor
 
 from sparsewire.ops._triton_density import Scaled
 from sparsewire.ops.density import Kind
-from sparsewire.ops.spread._triton.backward import finish, gather_pulls
-from sparsewire.ops.spread._triton.forward import deal
+from sparsewire.ops.spread._triton.backward import finish_gradients, sum_moments
+from sparsewire.ops.spread._triton.forward import distribute
 from sparsewire.ops.spread._triton.morton import morton_codes
-from sparsewire.ops.spread._triton.normalisers import add_up, settle
-from sparsewire.ops.spread._triton.packing import merge_boxes, pack_points, pack_rows
+from sparsewire.ops.spread._triton.normalise import finish_normalisers, sum_densities
+from sparsewire.ops.spread._triton.pack import merge_boxes, pack_points, pack_rows
 
 # Tiles that make a group in near mode, and groups that make a larger one.
 GROUP = 32
 
-# From so many pairs in a context, ordering the tuples costs less than it may save.
+# From this number of pairs in a context, sorting the tuples costs less than it may save.
 NEAR_PAIRS = 2**27
 
-# Programs that fill a large GPU several times; with fewer row tiles, the points are cut into parts.
+# Programs that fill a large GPU several times; with fewer row tiles, points are split into parts.
 _PROGRAMS = 1024
 
-# Pairs that a thread holds, for each kind of kernel: more of them read less, but need registers.
-_PAIRS_SUM, _PAIRS_DEAL, _PAIRS_PULL = 8, 16, 4
+# Pairs of a thread, for each kind of kernel: more pairs read less memory, but need registers.
+_PAIRS_SUM, _PAIRS_DISTRIBUTE, _PAIRS_MOMENTS = 8, 16, 4
 
 
 class Packed(NamedTuple):
-    """What the forward pass leaves to the backward pass: O(k + m)."""
+    """What the forward pass saves for the backward pass: O(k + m)."""
 
     rows: Tensor  # (c, 2r + 3, k): means, precisions, top, value over normaliser, 1 / normaliser
     points: Tensor  # (c, r, m)
     # Empty but in near mode: (c, k), (c, m), and for tiles, their groups and groups of these,
-    # (c, 3r + 1, ·) with lowest mean, −highest mean, smallest precision, cut, and (c, 2r, ·) with
-    # lowest and −highest point: all of them numbers whose minimum describes a group.
+    # (c, 3r + 1, ·) with lowest mean, −highest mean, smallest precision, threshold, and (c, 2r, ·)
+    # with lowest and −highest point: the minimum of each describes a group.
     row_order: Tensor
     point_order: Tensor
     row_boxes: Tensor
@@ -69,7 +69,7 @@ class Plan(NamedTuple):
 
     @classmethod
     def of(cls, contexts: int, k: int, m: int, r: int, kind: Kind, tolerance: float) -> "Plan":
-        """Choose tiles and whether tuples are ordered in space."""
+        """Choose tiles, and whether tuples are sorted in space."""
         near = tolerance > 0 and kind.name == "gaussian" and k * m >= NEAR_PAIRS
         # Moments of more axes need more registers; few points need smaller tiles to fill a GPU.
         rows = min(16 if r <= 3 else 8, triton.next_power_of_2(max(k, 1)))
@@ -88,14 +88,14 @@ class Plan(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """Into how many parts the points are cut for kernels that go by rows."""
+        """Number of parts of the points, for kernels whose programs have a tile of rows."""
         wanted = _PROGRAMS // max(self.contexts * self.row_tiles, 1)
         units = -(-self.point_tiles // GROUP) if self.near else self.point_tiles
         return max(min(wanted, units), 1)
 
     @property
     def row_parts(self) -> int:
-        """Into how many parts the rows are cut for the kernel that goes by points."""
+        """Number of parts of the rows, for the kernel whose programs have a tile of points."""
         wanted = _PROGRAMS // max(self.contexts * self.point_tiles, 1)
         return 1 if self.near else max(min(wanted, self.row_tiles // 8), 1)
 
@@ -111,7 +111,7 @@ def boxes(tiles: int) -> int:
 
 
 def empty(plan: Plan, like: Tensor) -> Packed:
-    """Return memory for what the forward pass leaves; orders are integers."""
+    """Return memory for what the forward pass saves; orders are integers."""
     c, k, m, r = plan[:4]
     near = c if plan.near else 0
     made = {
@@ -209,7 +209,7 @@ def forward(
     totals = means.new_empty(c, parts, k)
     around = packed.row_boxes, packed.point_boxes
     sizes = k, m, plan.row_tiles, plan.point_tiles
-    add_up[(c * plan.row_tiles * parts,)](
+    sum_densities[(c * plan.row_tiles * parts,)](
         packed.rows,
         packed.points,
         *around,
@@ -219,7 +219,7 @@ def forward(
         **pairs,
         num_warps=plan.warps(_PAIRS_SUM),
     )
-    settle[(c * plan.row_tiles,)](
+    finish_normalisers[(c * plan.row_tiles,)](
         packed.rows,
         packed.points,
         *around,
@@ -237,20 +237,20 @@ def forward(
     if plan.near:
         _group(packed.row_boxes, plan.row_tiles)
     row_parts = plan.row_parts
-    dealt = out if row_parts == 1 else means.new_empty(c, row_parts, m)
-    deal[(c * plan.point_tiles * row_parts,)](
+    parts_of_out = out if row_parts == 1 else means.new_empty(c, row_parts, m)
+    distribute[(c * plan.point_tiles * row_parts,)](
         packed.rows,
         packed.points,
         *around,
         packed.point_order,
-        dealt,
+        parts_of_out,
         *sizes,
         row_parts,
         **pairs,
-        num_warps=plan.warps(_PAIRS_DEAL),
+        num_warps=plan.warps(_PAIRS_DISTRIBUTE),
     )
     if row_parts > 1:
-        torch.sum(dealt, 1, out=out)
+        torch.sum(parts_of_out, 1, out=out)
     return out, packed
 
 
@@ -276,7 +276,7 @@ def backward(
     grad = grad.gather(-1, packed.point_order) if plan.near else grad.contiguous()
     parts = plan.parts
     moments = means.new_empty(c, parts, 1 + 4 * r, k)
-    gather_pulls[(c * plan.row_tiles * parts,)](
+    sum_moments[(c * plan.row_tiles * parts,)](
         packed.rows,
         packed.points,
         packed.row_boxes,
@@ -298,10 +298,10 @@ def backward(
         POWER=form.power,
         HIDDEN=form.hidden,
         SCALE=form.scale,
-        num_warps=plan.warps(_PAIRS_PULL),
+        num_warps=plan.warps(_PAIRS_MOMENTS),
         **_rounding(means.dtype),
     )
-    finish[(c * plan.row_tiles,)](
+    finish_gradients[(c * plan.row_tiles,)](
         packed.rows,
         packed.row_order,
         moments,
@@ -324,7 +324,7 @@ def backward(
 
 
 def _rounding(dtype: torch.dtype) -> dict[str, bool]:
-    """Where all points are far, one kernel subtracts the logarithm that another has found.
+    """Where all points are far, one kernel subtracts the logarithm that another computed.
 
     In float64 no distance is too large for that: all kernels must round it alike, and must not fuse
     products and sums as each of them likes.
@@ -335,7 +335,7 @@ def _rounding(dtype: torch.dtype) -> dict[str, bool]:
 def _order(
     packed: Packed, means: Tensor, indices: Tensor, hidden: Tensor | None
 ) -> tuple[Packed, Tensor]:
-    """Order rows and points in space; also find, for each row, a point that should be near it."""
+    """Sort rows and points in space; also return a point for each row that should be near it."""
     largest = indices.amax()
     point_codes, point_order = morton_codes(indices, hidden, largest).sort(-1)
     row_codes, row_order = morton_codes(means, None, largest).sort(-1)
@@ -345,7 +345,7 @@ def _order(
 
 
 def _group(around: Tensor, tiles: int) -> None:
-    """Write behind the boxes of tiles those of their groups, and of groups of groups."""
+    """Append to the boxes of tiles those of their groups, and of groups of groups."""
     c, fields, width = around.shape
     first, count = 0, tiles
     for _ in range(2):

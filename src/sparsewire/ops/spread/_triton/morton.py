@@ -1,4 +1,4 @@
-"""Order in space: Morton codes, so that what is near in space is near in memory."""
+"""Morton codes: tuples that are near in space are near in the order of their codes."""
 
 import triton
 import triton.language as tl
@@ -55,7 +55,7 @@ def _codes(
     for axis in tl.static_range(R):
         column = tl.load(columns + place * R + axis, mask=inside, other=0)
         if column.dtype.is_floating():
-            # Also for what is not a number: no bad mean becomes a bad address.
+            # NaN becomes 0, so that every code is valid.
             column = tl.where((column >= 0) & (column < 9e18), tl.floor(column), 0)
         spot = tl.maximum(column.to(tl.int64), 0) >> shift
         for bit in tl.static_range(BITS):

@@ -14,10 +14,10 @@ def box_count(tiles, GROUP: tl.constexpr):
 
 
 @triton.jit
-def cut_of(normaliser, share):
-    """The logarithm below which pairs do not matter: a share of a normaliser.
+def threshold_of(normaliser, share):
+    """Return the logarithm below which pairs do not matter: a share of a normaliser.
 
-    Distances of boxes and of what is in them are rounded differently, so it is a little less.
+    Slightly lower, since distances of boxes and of tuples are rounded differently.
     """
     if normaliser.dtype == tl.float64:
         slack = tl.abs(normaliser) * 2.0**-48
@@ -45,9 +45,9 @@ def near(
         before += tl.load(point_box + (R + axis) * point_width)
         gap = tl.maximum(tl.maximum(after, before), 0)
         least += gap * gap * tl.load(row_box + (2 * R + axis) * row_width)
-    cut = tl.load(row_box + 3 * R * row_width)
-    # Not below, rather than above: what is not a number must be looked at.
-    return (log_density(least, LIMIT, STUDENT, POWER) < cut) == 0
+    threshold = tl.load(row_box + 3 * R * row_width)
+    # Not `>=`: NaN must count as near.
+    return (log_density(least, LIMIT, STUDENT, POWER) < threshold) == 0
 
 
 @triton.jit
@@ -72,7 +72,7 @@ def read_points(points, place, m, R: tl.constexpr, HIDDEN: tl.constexpr):
 
 @triton.jit
 def distances(means, precisions, points, R: tl.constexpr):
-    """Return the scaled squared distances of a tile of pairs."""
+    """Return the scaled second distances of a tile of pairs."""
     step = points[0] - means[0]
     distance = step * (step * precisions[0])
     for axis in tl.static_range(1, R):
@@ -83,7 +83,7 @@ def distances(means, precisions, points, R: tl.constexpr):
 
 @triton.jit
 def _visible(density, column, STUDENT: tl.constexpr, HIDDEN: tl.constexpr):
-    """Return zero for hidden points, where a density with heavy tails reaches even their place."""
+    """Return zero for hidden points, which a density with heavy tails reaches too."""
     if STUDENT:
         return tl.where(column < HIDDEN / 2, density, 0)
     else:
@@ -96,7 +96,7 @@ def _visit(
     R: tl.constexpr, LIMIT: tl.constexpr, STUDENT: tl.constexpr, POWER: tl.constexpr,
     SCALE: tl.constexpr, HIDDEN: tl.constexpr, WHAT: tl.constexpr,
 ):  # fmt: skip
-    """Add a tile of pairs to what is summed up for its rows: see `sweep`."""
+    """Add a tile of pairs to the sums of its rows, see `sweep`."""
     columns = read_points(points, place, m, R, HIDDEN)
     distance = distances(means, precisions, columns, R)
     logit = log_density(distance, LIMIT, STUDENT, POWER)
@@ -114,11 +114,11 @@ def _visit(
         added = (sums[0] + weight * grad,)
         weight = tl.where(distance < LIMIT, weight * slope(distance, SCALE, STUDENT, POWER), 0)
         for axis in tl.static_range(R):
-            pull = (columns[axis] - means[axis]) * precisions[axis]
-            pulled = weight * pull
-            squared = pulled * pull
-            added = added + (sums[4 * axis + 1] + pulled, sums[4 * axis + 2] + pulled * grad)
-            added = added + (sums[4 * axis + 3] + squared, sums[4 * axis + 4] + squared * grad)
+            scaled = (columns[axis] - means[axis]) * precisions[axis]
+            first = weight * scaled
+            second = first * scaled
+            added = added + (sums[4 * axis + 1] + first, sums[4 * axis + 2] + first * grad)
+            added = added + (sums[4 * axis + 3] + second, sums[4 * axis + 4] + second * grad)
         return added
 
 
@@ -130,11 +130,11 @@ def sweep(
     LIMIT: tl.constexpr, STUDENT: tl.constexpr, POWER: tl.constexpr, SCALE: tl.constexpr,
     HIDDEN: tl.constexpr, WHAT: tl.constexpr,
 ):  # fmt: skip
-    """Go over the point tiles `first` to `last` (in near mode: groups of them) for a row tile.
+    """Loop over the point tiles `first` to `last` (in near mode: groups of them) for a row tile.
 
-    WHAT is summed up, element by element of the tiles: the "total" of the densities; the "largest"
+    WHAT is summed, elementwise over the tiles: the "total" of the densities; the "largest"
     of their logarithms; the total after the top of each row was subtracted, "shifted"; or, also
-    with the top, the "pulls": Σ p g, and for each axis Σ p s, Σ p g s, Σ p s², Σ p g s², where s
+    with the top, the "moments": Σ p g, and for each axis Σ p s, Σ p g s, Σ p s², Σ p g s², where s
     is the step from mean to point times the precision.
     """
     lane = tl.arange(0, POINTS)
@@ -177,7 +177,7 @@ def part_of(part, parts, point_tiles, NEAR: tl.constexpr, GROUP: tl.constexpr):
 
 @triton.jit
 def sum_parts(field, live, stride, parts, PARTS: tl.constexpr):
-    """Add up what the parts of the points gave to a tile of rows."""
+    """Sum over the parts of the points for a tile of rows."""
     part = tl.arange(0, PARTS)[:, None]
     mask = (part < parts) & live[None, :]
     return tl.sum(tl.load(field[None, :] + part.to(tl.int64) * stride, mask=mask, other=0), 0)

@@ -1,20 +1,20 @@
-"""Kernels that find the normaliser of each continuous tuple: Σ_j p_ij over its integer tuples."""
+"""Kernels of the normaliser of each continuous tuple: Σ_j p_ij over its integer tuples."""
 
 import triton
 import triton.language as tl
 
 from sparsewire.ops.spread._triton.tiles import (
     box_count,
-    cut_of,
     part_of,
     read_rows,
     sum_parts,
     sweep,
+    threshold_of,
 )
 
 
 @triton.jit
-def add_up(
+def sum_densities(
     rows,
     points,
     row_boxes,
@@ -42,7 +42,7 @@ def add_up(
     means, precisions = read_rows(rows, place, k, 0, R), read_rows(rows, place, k, R, R)
     first, last = part_of(part, parts, point_tiles, NEAR, GROUP)
     row_width = box_count(row_tiles, GROUP)
-    found = sweep(
+    sums = sweep(
         (tl.zeros([ROWS, POINTS], rows.dtype.element_ty),),
         means,
         precisions,
@@ -67,11 +67,11 @@ def add_up(
         HIDDEN,
         "total",
     )
-    tl.store(totals + (context * parts + part) * k + place, tl.sum(found[0], 1), mask=place < k)
+    tl.store(totals + (context * parts + part) * k + place, tl.sum(sums[0], 1), mask=place < k)
 
 
 @triton.jit
-def settle(
+def finish_normalisers(
     rows,
     points,
     row_boxes,
@@ -113,31 +113,31 @@ def settle(
         around = point_boxes + context * 2 * R * box_count(point_tiles, GROUP)
         first, last = part_of(0, 1, point_tiles, NEAR, GROUP)
         means, precisions = read_rows(rows, place, k, 0, R), read_rows(rows, place, k, R, R)
-        found = sweep(
+        sums = sweep(
             (tl.full([ROWS, POINTS], float("-inf"), rows.dtype.element_ty),),
             means, precisions, means[0], points, points, row_box, row_width, around, m, point_tiles,
             first, last, R, POINTS, NEAR, GROUP, LIMIT, STUDENT, POWER, 1.0, HIDDEN, "largest",
         )  # fmt: skip
-        best = tl.max(found[0], 1)
+        best = tl.max(sums[0], 1)
         top = tl.where((total < TINY) & (best > float("-inf")), best, 0)
-        found = sweep(
+        sums = sweep(
             (tl.zeros([ROWS, POINTS], rows.dtype.element_ty),),
             means, precisions, top[:, None], points, points, row_box, row_width, around, m,
             point_tiles, first, last,
             R, POINTS, NEAR, GROUP, LIMIT, STUDENT, POWER, 1.0, HIDDEN, "shifted",
         )  # fmt: skip
-        total = tl.where(total < TINY, tl.sum(found[0], 1), total)
+        total = tl.where(total < TINY, tl.sum(sums[0], 1), total)
     source = place.to(tl.int64)
     if NEAR:
         source = tl.load(order + context * k + place, mask=live, other=0)
-        # From here on a pair matters if it is a fair part of what its row deals out.
+        # From here on a pair matters if it has a large enough share of the value of its row.
         normaliser = tl.log2(total) + top
         normaliser = tl.where(normaliser == normaliser, normaliser, float("-inf"))
         normaliser = tl.where(live, normaliser, 0)
-        tl.store(row_box + 3 * R * row_width, cut_of(tl.min(normaliser, 0), share))
+        tl.store(row_box + 3 * R * row_width, threshold_of(tl.min(normaliser, 0), share))
     value = tl.load(values + context * k + source, mask=live, other=0)
-    part_of_one = tl.where(total == 0, 0, 1 / tl.where(total == 0, 1, total))
+    inverse = tl.where(total == 0, 0, 1 / tl.where(total == 0, 1, total))
     field = rows + 2 * R * k + place
     tl.store(field, top, mask=live)
-    tl.store(field + k, value * part_of_one, mask=live)
-    tl.store(field + 2 * k, part_of_one, mask=live)
+    tl.store(field + k, value * inverse, mask=live)
+    tl.store(field + 2 * k, inverse, mask=live)

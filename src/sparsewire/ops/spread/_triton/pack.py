@@ -1,10 +1,10 @@
-"""Kernels that lay rows (continuous tuples) and points (integer tuples) out for the others."""
+"""Kernels that pack rows (continuous tuples) and points (integer tuples) for the others."""
 
 import triton
 import triton.language as tl
 
 from sparsewire.ops._triton_density import bounded, log_density
-from sparsewire.ops.spread._triton.tiles import cut_of
+from sparsewire.ops.spread._triton.tiles import threshold_of
 
 
 @triton.jit
@@ -45,7 +45,7 @@ def pack_points(
 
 @triton.jit
 def _or(number, otherwise):
-    """Put a number where there is none: boxes with NaN are near everything, so that it shows."""
+    """Replace NaN: boxes with NaN are near everything, so that NaN reaches the output."""
     return tl.where(number == number, number, otherwise)
 
 
@@ -108,7 +108,7 @@ def pack_rows(
         # No row has a normaliser below the density at one of its points.
         logit = _or(log_density(distance, LIMIT, STUDENT, POWER), float("-inf"))
         best = tl.min(tl.where(live, logit, 0), 0)
-        tl.store(boxes + (context * (3 * R + 1) + 3 * R) * width + tile, cut_of(best, share))
+        tl.store(boxes + (context * (3 * R + 1) + 3 * R) * width + tile, threshold_of(best, share))
 
 
 @triton.jit
