@@ -1,6 +1,7 @@
 """Files are the old one or the new one, whole, whatever goes wrong while they are written."""
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -30,55 +31,29 @@ def test_what_comes_before_the_name_sees_the_old_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new"
 
 
-def test_an_error_before_the_name_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-
-    def fail() -> None:
-        raise OSError("the disk is gone")
-
-    with pytest.raises(DiskError, match=r"file could not be written, 3 bytes: the disk is gone"):
-        write_whole(path, b"new", before=fail)
-    assert path.read_bytes() == b"old"
-    assert names(tmp_path) == ["file"]
+def fail(*_: object) -> None:
+    raise OSError(5, "Input/output error")
 
 
-@pytest.mark.parametrize("name", ["fsync", "replace"])
-def test_a_failing_system_call_leaves_the_old_file_and_nothing_else(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("cause", ["before", "fsync", "replace", "Ctrl-C", "full", "nearly full"])
+def test_whatever_fails_leaves_the_old_file_and_nothing_else(
+    cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "file"
+    path, limit = tmp_path / "file", {"full": 0, "nearly full": 5000}.get(cause)
     path.write_bytes(b"old")
-
-    def fail(*_: object) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, name, fail)
-    with pytest.raises(DiskError, match="Input/output error"):
-        write_whole(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert names(tmp_path) == ["file"]
-
-
-def test_a_second_ctrl_c_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_whole(path, b"new", before=interrupt)
-    assert path.read_bytes() == b"old"
-    assert names(tmp_path) == ["file"]
-
-
-@pytest.mark.parametrize("limit", [0, 5000])
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(limit: int, tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with full_disk(limit), pytest.raises(DiskError, match=r"file could not .* 20,000 bytes: "):
-        write_whole(path, b"x" * 20_000)
+    if cause in ("fsync", "replace"):
+        monkeypatch.setattr(os, cause, fail)
+    before = {"before": fail, "Ctrl-C": interrupt}.get(cause)
+    why = "" if limit is not None else "Input/output error"
+    error = KeyboardInterrupt if before is interrupt else DiskError
+    match = None if before is interrupt else f"file could not be written, 20,000 bytes: {why}"
+    with nullcontext() if limit is None else full_disk(limit), pytest.raises(error, match=match):
+        write_whole(path, b"x" * 20_000, before=before)
+    monkeypatch.undo()
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["file"]
     write_whole(path, b"new")
@@ -107,15 +82,11 @@ def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == b"old"
 
 
-def test_lines_are_added(tmp_path: Path) -> None:
+def test_lines_are_added_also_after_one_that_was_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "lines"
     append_line(path, "one")
     append_line(path, "zwei ± 2")
     assert path.read_bytes() == "one\nzwei ± 2\n".encode()
-
-
-def test_a_line_after_one_that_was_cut_off_begins_anew(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
     path.write_bytes(b"one\ntw")
     append_line(path, "three")
     append_line(path, "four")

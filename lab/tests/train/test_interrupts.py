@@ -28,14 +28,6 @@ def ignore(*_: object) -> None:
     pass
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_first_signal_is_noted(number: signal.Signals) -> None:
-    with Interrupts() as interrupts:
-        assert interrupts.received is None
-        signal.raise_signal(number)
-        assert interrupts.received == number
-
-
 @pytest.mark.parametrize(
     ("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")]
 )
@@ -54,22 +46,21 @@ def test_a_first_signal_is_answered_at_once_if_wanted(
     assert capfd.readouterr().err == ""
 
 
-def test_handlers_are_set_and_given_back() -> None:
+def test_handlers_are_set_and_given_back_also_after_an_error() -> None:
     with Interrupts():
         assert ignore not in handlers()
     assert handlers() == [ignore, ignore]
-
-
-def test_handlers_are_given_back_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), Interrupts():
         raise ZeroDivisionError
     assert handlers() == [ignore, ignore]
 
 
 @pytest.mark.parametrize("first", SIGNALS)
-def test_ctrl_c_after_a_signal_interrupts(first: signal.Signals) -> None:
-    with Interrupts():
+def test_a_first_signal_is_noted_and_ctrl_c_after_it_interrupts(first: signal.Signals) -> None:
+    with Interrupts() as interrupts:
+        assert interrupts.received is None
         signal.raise_signal(first)
+        assert interrupts.received == first
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert handlers() == [ignore, ignore]

@@ -35,7 +35,6 @@ from sparsewire_lab.sorting.experiment import Sorting
 from sparsewire_lab.train.loop import StoppedError
 from sparsewire_lab.train.randomness import random_state
 from sparsewire_lab.train.tensorboard import Events
-from sparsewire_lab.train.trial import Trial
 
 CPU = torch.device("cpu")
 BLUE, RED, GREY, WHITE = (0, 90, 181), (213, 94, 0), (221,) * 3, (255,) * 3
@@ -98,31 +97,6 @@ def test_pictures_are_written_by_name_and_step(tmp_path: Path) -> None:
     }
     assert np.array_equal(found["a"][0][1], first)
     assert np.array_equal(found["a"][1][1], second)
-
-
-def test_without_a_folder_nothing_is_shown() -> None:
-    with Events(None, 0) as events:
-        assert not events.wanted
-        events.show(0, {"a": np.zeros((1, 1, 3), dtype=np.uint8)})
-
-
-def test_a_full_disk_ends_the_pictures_and_not_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with Events(tmp_path, 0) as events:
-        monkeypatch.setattr(events._writer, "add_image", full)
-        picture = np.zeros((1, 1, 3), dtype=np.uint8)
-        events.show(1, {"a": picture, "b": picture})
-        assert not events.wanted
-    assert capsys.readouterr().err == "TensorBoard events end here: No space left on device\n"
-
-
-def test_a_trial_has_no_pictures_unless_it_says_so() -> None:
-    model = torch.nn.Linear(1, 1)
-    assert Trial(model, torch.optim.Adam(model.parameters())).pictures(0, {}) == {}
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -57,15 +57,11 @@ def test_the_loss_is_read_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> 
     assert "20/40" in terminal.getvalue().split("\r")[-1]
 
 
-@pytest.mark.parametrize("quiet", [True, False])
-def test_nothing_is_written_without_a_terminal(
-    quiet: bool, capsys: pytest.CaptureFixture[str]
+def test_nothing_is_written_without_a_terminal_and_when_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert walk(quiet) == []
+    assert walk() == walk(quiet=True) == []
     assert capsys.readouterr() == ("", "")
-
-
-def test_nothing_is_written_when_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = make_terminal(monkeypatch)
     assert walk(quiet=True) == []
     assert terminal.getvalue() == ""

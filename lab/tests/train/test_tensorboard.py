@@ -3,13 +3,15 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 from lab.tests.train.toy import Toy, finished, resumed, training_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sparsewire_lab.train.loop import StoppedError
 from sparsewire_lab.train.runs import run_all, run_folder
 from sparsewire_lab.train.tensorboard import Events
+
+PICTURE = np.zeros((1, 1, 3), dtype=np.uint8)
 
 
 def events_of(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -30,20 +32,28 @@ def test_nothing_is_written_without_a_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with Events(None, 0) as events:
+        assert not events.wanted
         events.write(1, {"loss": 1.0})
+        events.show(0, {"a": PICTURE})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_goes_on_where_events_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("method", ["add_scalar", "add_image"])
+def test_a_full_disk_ends_the_events_and_not_the_run(
+    method: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with Events(tmp_path, 0) as events:
-        monkeypatch.setattr(events._writer, "add_scalar", full)
-        events.write(1, {"loss": 1.0, "error": 2.0})
-        events.write(2, {"loss": 1.0})
+        monkeypatch.setattr(events._writer, method, full)
+        for step in (1, 2):
+            events.write(step, {"loss": 1.0, "error": 2.0})
+            events.show(step, {"a": PICTURE, "b": PICTURE})
+        assert not events.wanted
     assert capsys.readouterr().err == "TensorBoard events end here: No space left on device\n"
 
 
@@ -76,13 +86,6 @@ def test_what_was_written_after_the_checkpoint_is_forgotten(tmp_path: Path) -> N
     events = events_of(tmp_path / "events")
     assert [step for step, _ in events["error"]] == [0, 4, 8, 12]
     assert [value for _, value in events["error"]] == pytest.approx(state["curve"]["error"])
-
-
-def test_a_stopped_run_goes_on_in_its_events(tmp_path: Path) -> None:
-    with pytest.raises(StoppedError):
-        training_of(Toy(tensorboard=True, stop_at=8), tmp_path).run()
-    resumed(Toy(tensorboard=True), tmp_path)
-    assert [step for step, _ in events_of(tmp_path / "events")["error"]] == [0, 4, 8, 12]
 
 
 def test_a_run_that_is_repeated_begins_its_events_anew(tmp_path: Path) -> None:

@@ -35,18 +35,17 @@ def stretch(timing: Timing, clock: Clock, first: int, last: int, seconds: float)
     timing.end(last)
 
 
-def test_a_step_takes_its_share_of_a_stretch(clock: Clock) -> None:
+def test_a_step_takes_its_share_of_a_stretch_and_what_lies_between_does_not_count(
+    clock: Clock,
+) -> None:
     timing = Timing(CPU)
     stretch(timing, clock, 0, 8, 2.0)
     assert timing.step_ms == 250.0
-
-
-def test_what_lies_between_stretches_does_not_count(clock: Clock) -> None:
-    timing = Timing(CPU)
-    for first in (0, 10, 20):
-        stretch(timing, clock, first, first + 10, 0.5)
+    for first in (10, 20):
         clock.now += 1000.0
+        stretch(timing, clock, first, first + 10, 0.5)
     assert timing.step_ms == 50.0
+    assert timing.peak_memory is None  # known of GPUs alone
 
 
 def test_the_first_stretch_is_left_out_if_there_are_others(clock: Clock) -> None:
@@ -74,12 +73,6 @@ def test_a_new_beginning_forgets_the_one_before(clock: Clock) -> None:
     clock.now += 50.0
     stretch(timing, clock, 4, 5, 1.0)
     assert timing.step_ms == 1000.0
-
-
-def test_memory_is_told_of_gpus_alone(clock: Clock) -> None:
-    timing = Timing(CPU)
-    stretch(timing, clock, 0, 8, 2.0)
-    assert timing.peak_memory is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")

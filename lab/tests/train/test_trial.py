@@ -28,7 +28,7 @@ def test_the_rest_may_be_left_out() -> None:
     trial.after_step()
     assert trial.schedule is None
     assert (trial.extras, trial.snapshot(0), trial.constants()) == ({}, {}, {})
-    assert trial.conclude() == {}
+    assert trial.conclude() == trial.pictures(0, {}) == {}
 
 
 def test_what_can_be_saved_and_loaded_is_stateful() -> None:
