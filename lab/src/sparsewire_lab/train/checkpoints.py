@@ -15,22 +15,13 @@ from sparsewire_lab.files import write_whole
 FORMAT = "sparsewire checkpoint 1"
 
 # The parts of a state, with their types.
+_TABLES = ("arguments", "model", "optimizer", "extras", "meter", "random", "curve", "frames")
 _PARTS: dict[str, tuple[type, ...]] = {
-    "experiment": (str,),
-    "arguments": (dict,),
-    "seed": (int,),
-    "run": (str,),
-    "step": (int,),
-    "seconds": (float,),
-    "best": (float,),
-    "model": (dict,),
-    "optimizer": (dict,),
+    **dict.fromkeys(("experiment", "run"), (str,)),
+    **dict.fromkeys(("seed", "step"), (int,)),
+    **dict.fromkeys(("seconds", "best"), (float,)),
+    **dict.fromkeys(_TABLES, (dict,)),
     "schedule": (dict, NoneType),
-    "extras": (dict,),
-    "meter": (dict,),
-    "random": (dict,),
-    "curve": (dict,),
-    "frames": (dict,),
 }
 _MOST_STEPS = 2**53
 
@@ -59,7 +50,12 @@ class Checkpoints:
 
     def save(self, state: dict[str, Any]) -> None:
         """Save a state, of tensors and plain values; the last one becomes the previous."""
-        write_whole(self.last, packed(state), before=self._save_previous)
+
+        def make_previous() -> None:
+            if self.last.exists():
+                os.replace(self.last, self.previous)
+
+        write_whole(self.last, packed(state), before=make_previous)
 
     def save_best(self, state: dict[str, Any]) -> None:
         """Save a state as the best one so far."""
@@ -91,10 +87,6 @@ class Checkpoints:
         """Remove all of them."""
         for path in (self.last, self.previous, self.best):
             path.unlink(missing_ok=True)
-
-    def _save_previous(self) -> None:
-        if self.last.exists():
-            os.replace(self.last, self.previous)
 
 
 def packed(state: dict[str, Any]) -> bytes:

@@ -54,16 +54,16 @@ def _argument_problem(record: dict[str, Any]) -> str | None:
     for name, value in arguments.items():
         may_be_list = name == "seeds" or experiment not in EXPERIMENTS
         for part in value if may_be_list and isinstance(value, list) else [value]:
-            if not _is_scalar(part) or (isinstance(part, str) and not _may_be(name, part)):
+            plain = _is_word(part) or (name in _PATHS and _is_text(part))
+            if not (plain or isinstance(part, bool) or _is_number_or_none(part)):
                 return f"argument {name} must be a number or a plain word; got {_short(value)}"
-    for name in _COUNTS.get(experiment, ()):
-        if not _is_count(arguments.get(name)):
-            return f"argument {name} must be a whole number; got {_short(arguments.get(name))}"
-    for name in _WORDS.get(experiment, ()):
-        if not _is_word(arguments.get(name)):
-            return f"argument {name} must be a plain word; got {_short(arguments.get(name))}"
-    if not _is_number_or_none(arguments.get("lr")):
-        return f"argument lr must be a number; got {_short(arguments['lr'])}"
+    for name, valid, expected in (
+        *((name, _is_count, "whole number") for name in _COUNTS.get(experiment, ())),
+        *((name, _is_word, "plain word") for name in _WORDS.get(experiment, ())),
+        ("lr", _is_number_or_none, "number"),
+    ):
+        if not valid(arguments.get(name)):
+            return f"argument {name} must be a {expected}; got {_short(arguments.get(name))}"
     return None
 
 
@@ -83,11 +83,6 @@ def _curve_problem(record: dict[str, Any]) -> str | None:
     return None
 
 
-def _may_be(name: str, text: str) -> bool:
-    """Whether a string may be the value of this argument."""
-    return name in _PATHS or _is_word(text)
-
-
 def _is_text(value: object) -> bool:
     """Whether a value is a string without lone surrogates, which cannot be printed."""
     return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
@@ -102,33 +97,22 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < _LARGEST
 
 
-def _is_number(value: object) -> bool:
+def _is_number_or_none(value: object) -> bool:
     if type(value) is int:
         return abs(value) < _LARGEST
-    return isinstance(value, float)
-
-
-def _is_number_or_none(value: object) -> bool:
-    return value is None or _is_number(value)
-
-
-def _is_scalar(value: object) -> bool:
-    return value is None or isinstance(value, bool) or _is_number(value) or _is_text(value)
+    return value is None or isinstance(value, float)
 
 
 def _is_file(value: object) -> bool:
     """Whether a value is a relative path that does not leave the folder it is relative to."""
     if not _is_text(value):
         return False
-    path = PurePosixPath(str(value))
-    bad = path.is_absolute() or ".." in path.parts or any(c in str(value) for c in "\\:\0")
-    return not bad
+    path = PurePosixPath(text := str(value))
+    return not (path.is_absolute() or ".." in path.parts or any(c in text for c in "\\:\0"))
 
 
-def _is_table(value: object, valid: Callable[[Any], bool]) -> bool:
-    if not isinstance(value, dict):
-        return False
-    return all(name.isidentifier() for name in value) and all(map(valid, value.values()))
+def _is_table(value: object, valid: Callable[[Any], bool] = lambda _: True) -> bool:
+    return isinstance(value, dict) and all(k.isidentifier() and valid(v) for k, v in value.items())
 
 
 def _or_none(valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -148,8 +132,8 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **_fields(("experiment", "key"), _is_word, "a plain word"),
     "seed": (lambda value: type(value) is int and abs(value) < _LARGEST, "a whole number"),
     "status": (lambda value: value in STATUSES, f"one of {', '.join(STATUSES)}"),
-    "arguments": (lambda value: _is_table(value, lambda _: True), "a table of arguments"),
-    "curve": (lambda value: _is_table(value, lambda _: True), "a table of lists"),
+    "arguments": (_is_table, "a table of arguments"),
+    "curve": (_is_table, "a table of lists"),
     "final": (_or_none(lambda value: _is_table(value, _is_number_or_none)), "a table of numbers"),
     "versions": (_or_none(lambda value: _is_table(value, _is_text)), "a table of words"),
     **_fields(

@@ -1,7 +1,6 @@
-"""TensorBoard events, for those who like to watch."""
+"""TensorBoard events, for those who like to look at a run."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +24,30 @@ class Events:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._try(self._writer.close)
-
-    def write(self, step: int, numbers: dict[str, float | None]) -> None:
-        """Write numbers by name; those that are not known are left out."""
-        if self._writer is None:
-            return
-        for name, number in numbers.items():
-            if number is not None and self._writer is not None:
-                self._try(lambda: self._writer.add_scalar(name, number, step))  # noqa: B023
+        self._try("close")
 
     @property
     def wanted(self) -> bool:
         """Whether anything is written."""
         return self._writer is not None
 
+    def write(self, step: int, numbers: dict[str, float | None]) -> None:
+        """Write numbers by name; those that are not known are left out."""
+        for name, number in numbers.items():
+            if number is not None:
+                self._try("add_scalar", name, number, step)
+
     def show(self, step: int, pictures: dict[str, Any]) -> None:
         """Write pictures by name: arrays of shape (height, width, 3) in uint8."""
         for name, picture in pictures.items():
-            if self._writer is not None:
-                self._try(
-                    lambda: self._writer.add_image(name, picture, step, dataformats="HWC")  # noqa: B023
-                )
+            self._try("add_image", name, picture, step, dataformats="HWC")
 
-    def _try(self, write: Callable[[], None]) -> None:
-        """Write; where that fails, say so and go on without: they are only for looking at."""
+    def _try(self, method: str, *arguments: Any, **options: Any) -> None:
+        """Call the writer, if there is one; where that fails, say so and go on without it."""
+        if self._writer is None:
+            return
         try:
-            write()
+            getattr(self._writer, method)(*arguments, **options)
         except OSError as error:
             self._writer = None
             print(f"TensorBoard events end here: {error.strerror or error}", file=sys.stderr)
