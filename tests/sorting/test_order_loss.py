@@ -211,7 +211,7 @@ def test_a_wrong_order_never_loses_its_gradient(distance):
     assert keys.grad[0] > 0.5 > -0.5 > keys.grad[1]
 
 
-@pytest.mark.parametrize(("n", "reach"), [(2, None), (9, None), (20, 1), (20, 2), (12, 5)])
+@pytest.mark.parametrize(("n", "reach"), [(2, None), (7, None), (20, 1), (20, 2), (8, 4)])
 def test_descending_the_gradient_finds_the_order(n, reach):
     keys, target = numbers(n).requires_grad_(), some_order(n, 1)
     optimizer = torch.optim.Adam([keys], lr=0.3)
@@ -224,7 +224,7 @@ def test_descending_the_gradient_finds_the_order(n, reach):
 
 @pytest.mark.parametrize(
     "row",
-    pairwise(n=[1, 2, 3, 5, 8], bend=[math.inf, 0.7], reach=[None, 1, 2, 3], ties=[False, True]),
+    pairwise(n=[1, 2, 3, 6], bend=[math.inf, 0.7], reach=[None, 1, 2, 3], ties=[False, True]),
     ids=str,
 )
 def test_gradients_and_theirs(row):

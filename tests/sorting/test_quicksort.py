@@ -224,8 +224,10 @@ def test_there_are_steps_in_evaluation_too():
 # Gradients.
 
 
-@pytest.mark.parametrize("n", [1, 3, 4, 6])
-@pytest.mark.parametrize("distribution", ["logistic", "student", "cauchy"])
+@pytest.mark.parametrize(
+    ("n", "distribution"),
+    [(1, "student"), (3, "logistic"), (4, "cauchy"), (6, "student"), (5, "logistic")],
+)
 def test_gradients_of_exact_steps(n, distribution):
     layer = QuickSort(temperature=1.0, distribution=distribution)
     keys = torch.randn(2, n, dtype=torch.float64, requires_grad=True)

@@ -36,7 +36,7 @@ FUNCTIONS: dict[str, Any] = {
     "median": soft_median,
 }
 
-sizes = st.sampled_from(SIZES)
+sizes, sampled_distributions = st.sampled_from(SIZES), st.sampled_from(DISTRIBUTIONS)
 functions = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS.keys())
 distributions = pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 
@@ -104,8 +104,13 @@ def test_ties_are_shared(values, reach):
 # How the functions belong together.
 
 
-@distributions
-@given(n=sizes, seed=seeds, reach=st.integers(1, 9), descending=st.booleans())
+@given(
+    distribution=sampled_distributions,
+    n=sizes,
+    seed=seeds,
+    reach=st.integers(1, 9),
+    descending=st.booleans(),
+)
 def test_all_functions_tell_of_one_permutation(distribution, n, seed, reach, descending):
     x = numbers(2, n, seed=seed)
     options: dict[str, Any] = {"distribution": distribution, "reach": reach}
@@ -121,8 +126,7 @@ def test_all_functions_tell_of_one_permutation(distribution, n, seed, reach, des
     torch.testing.assert_close(top.values, ordered[:, : n // 2])
 
 
-@distributions
-@given(n=sizes, seed=seeds, reach=st.integers(1, 9))
+@given(distribution=sampled_distributions, n=sizes, seed=seeds, reach=st.integers(1, 9))
 def test_permutations_are_doubly_stochastic(distribution, n, seed, reach):
     x = numbers(n, seed=seed) ** 3
     p = soft_permutation(x, distribution=distribution, reach=reach)
@@ -202,10 +206,10 @@ def test_endless_heat_still_sums_to_one(function, n):
 # Without doubt.
 
 
-@functions
-@given(n=sizes, seed=seeds, ties=st.booleans())
-def test_cold_is_exact(function, n, seed, ties):
+@given(name=st.sampled_from(list(FUNCTIONS)), n=sizes, seed=seeds, ties=st.booleans())
+def test_cold_is_exact(name, n, seed, ties):
     """From some distance on the soft functions are the hard ones, and at zero they are."""
+    function = FUNCTIONS[name]
     x = numbers(2, n, seed=seed)
     x = (4 * x).round() if ties else x
     hard = function(x, temperature=0.0)
@@ -264,7 +268,7 @@ def test_topk_says_where_the_hard_ones_are():
 
 
 @pytest.mark.parametrize(
-    "row", pairwise(n=[1, 2, 3, 5, 8], function=list(FUNCTIONS), temperature=[0.0, 0.7]), ids=str
+    "row", pairwise(n=[1, 3, 6], function=list(FUNCTIONS), temperature=[0.0, 0.7]), ids=str
 )
 def test_gradients_and_theirs(row):
     """Also of ranks without doubt, which do not depend on the keys: their gradient is zero."""
