@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.helpers import seeded
-from tests.nn.dense import KINDS, MODES, Look, random_input
+from tests.nn.dense import KINDS, MODES, Look, input_for
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from torch.func import functional_call
@@ -15,21 +15,14 @@ from sparsewire import HyperLayer, fan_in
 FEW = {"local_samples": 1, "global_samples": 1, "bias": True}
 
 
-def adaptive() -> HyperLayer:
-    return HyperLayer(Look((3,), tuples=2, rank=2), (3,), (2,), **FEW)
-
-
-def adaptive_template() -> HyperLayer:
-    template = fan_in((2,), (3,), tuples=2)
-    return HyperLayer(Look((3,), tuples=4, rank=1), (3,), (2,), template=template, **FEW)
-
-
 LAYERS: dict[str, Callable[[], HyperLayer]] = {
     **{kind: lambda make=make: make(**FEW) for kind, make in KINDS.items()},
     "many wirings": lambda: KINDS["free"](wirings=2, **FEW),
     "features": lambda: KINDS["template"](features=1, **FEW),
-    "adaptive": adaptive,
-    "adaptive template": adaptive_template,
+    "adaptive": lambda: HyperLayer(Look((3,), tuples=2, rank=2), (3,), (2,), **FEW),
+    "adaptive template": lambda: HyperLayer(
+        Look((3,), tuples=4, rank=1), (3,), (2,), template=fan_in((2,), (3,), tuples=2), **FEW
+    ),
 }
 
 of_every_kind = pytest.mark.parametrize("kind", LAYERS)
@@ -40,8 +33,7 @@ def function_of_everything(
 ) -> tuple[Callable[..., Tensor], dict[str, Tensor]]:
     """A layer as a function of its input and parameters, with the same draw in every call."""
     layer = LAYERS[kind]().double()
-    features = [2] * layer.features
-    leaves = {"x": random_input(3, *(n for n in layer.in_shape if n), *features)}
+    leaves = {"x": input_for(layer, 3, dtype=torch.float64)}
     leaves |= {name: tensor.detach().clone() for name, tensor in layer.named_parameters()}
     names = list(leaves)
 
@@ -98,4 +90,4 @@ def test_no_gradient_is_asked_for_no_graph_is_kept(mode):
     layer = KINDS["free"]()
     for parameter in layer.parameters():
         parameter.requires_grad_(False)
-    assert not layer(random_input(3, 5, dtype=torch.float32), mode=mode).requires_grad
+    assert not layer(input_for(layer, 3), mode=mode).requires_grad

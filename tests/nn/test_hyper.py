@@ -51,35 +51,26 @@ def test_an_adaptive_layer_equals_a_loop_over_instances(options, mode):
     torch.testing.assert_close(layer(x.view(5, 1, 2, 3), mode=mode), expected.unsqueeze(1))
 
 
-def test_each_instance_is_multiplied_by_its_own_draw():
-    layer, x = adaptive(context=3), random_input(5, 2, 3)
-    draw = layer.sample(x, generator=seeded(1))
-    assert draw.indices.shape[:2] == (5, 2)
-    expected = [
-        weights_of(Sample(*each), (4, 2, 3)).flatten(1) @ instance.flatten()
-        for *each, instance in zip(*draw, x, strict=True)
-    ]
-    torch.testing.assert_close(layer(x, generator=seeded(1)), torch.stack(expected))
-
-
-def test_each_instance_is_enumerated_over_its_own_window():
+@pytest.mark.parametrize("mode", MODES)
+def test_each_instance_is_multiplied_by_weights_of_its_own(mode):
+    """Those of its draw, of its rounded means, or of the densities over its own windows."""
     space, spans = (4, 2, 3), (2, 1, 3)
-    layer, x = adaptive(window=spans), random_input(3, 2, 3)
-    wirings = [Wiring(*each) for each in zip(*layer.wiring(x), strict=True)]
-    dense = [weights_over(w, [window_points(w.means, space, spans)], space) for w in wirings]
-    expected = [w.flatten(1) @ row.flatten() for w, row in zip(dense, x, strict=True)]
-    torch.testing.assert_close(layer(x, mode="expected"), torch.stack(expected))
-
-
-def test_each_instance_is_rounded_by_hand():
-    layer, x = adaptive().eval(), random_input(3, 2, 3)
-    means, _, values = layer.wiring(x)
+    layer, x = (
+        adaptive(window=spans, context=3 if mode == "sampled" else None),
+        random_input(5, 2, 3),
+    )
+    draws = zip(*layer.sample(x, generator=seeded(1)), strict=True)
     expected = []
-    for i, instance in enumerate(x):
-        nearest = [[round(c) for c in mean] for mean in means[i].tolist()]
-        dense = filled(nearest, values[i].tolist(), (4, 2, 3))
+    for draw, *wiring, instance in zip(draws, *layer.wiring(x), x, strict=True):
+        means, _, values = wiring
+        if mode == "sampled":
+            dense = weights_of(Sample(*draw), space)
+        elif mode == "rounded":
+            dense = filled(means.round().long().tolist(), values.tolist(), space)
+        else:
+            dense = weights_over(Wiring(*wiring), [window_points(means, space, spans)], space)
         expected.append(dense.flatten(1) @ instance.flatten())
-    torch.testing.assert_close(layer(x), torch.stack(expected))
+    torch.testing.assert_close(layer(x, mode=mode, generator=seeded(1)), torch.stack(expected))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -126,44 +117,45 @@ def test_features_ride_along():
 RAW = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(3))
 
 
-def from_source(output: Any, prefix: tuple[int, ...] = (2,), **options: Any) -> Tensor:
+MEANS, VARIANCES, VALUES = RAW[..., :2], RAW[..., 2], RAW[..., 3]
+SHARED = [0, 2, 2, 1, 0, 1]
+
+
+def from_source(output: Any, **options: Any) -> Tensor:
     """The result of a layer whose source returns this, for a fixed input and draw."""
     layer = HyperLayer(lambda x: output, (5,), (4,), **options)
-    return layer(random_input(*prefix, 5, dtype=torch.float32), generator=seeded(1))
+    return layer(random_input(2, 5, dtype=torch.float32), generator=seeded(1))
 
 
-def test_a_tensor_is_raw_means_variances_and_values():
-    parts = RAW[..., :2], RAW[..., 2], RAW[..., 3]
-    assert torch.equal(from_source(RAW), from_source(parts))
-    assert torch.equal(from_source(RAW), from_source(list(parts)))
+@pytest.mark.parametrize(
+    ("output", "values", "options"),
+    [
+        ((MEANS, VARIANCES, VALUES), VALUES, {}),
+        ([MEANS, VARIANCES, VALUES], VALUES, {}),
+        ((MEANS, VARIANCES, None), torch.ones(2, 6), {}),
+        ((MEANS, VARIANCES, VALUES[:, :1]), VALUES[:, :1].expand(2, 6), {}),
+        ((MEANS, VARIANCES, VALUES[:, :3]), VALUES[:, SHARED], {"share_values": SHARED}),
+    ],
+    ids=["tuple", "list", "no values", "one value", "shared values"],
+)
+def test_what_a_source_may_return(output, values, options):
+    """A tensor of raw means, variances and values, or the three of them."""
+    expected = torch.cat([MEANS, torch.stack([VARIANCES, values], dim=-1)], dim=-1)
+    assert torch.equal(from_source(output, **options), from_source(expected))
 
 
-def test_no_values_are_ones():
-    means, variances = RAW[..., :2], RAW[..., 2]
-    expected = from_source((means, variances, torch.ones(2, 6)))
-    assert torch.equal(from_source((means, variances, None)), expected)
-
-
-def test_one_number_for_all_tuples():
-    means, one = RAW[..., :2], RAW[:, :1, 2]
-    expected = from_source((means, one.expand(2, 6), one.expand(2, 6)))
-    assert torch.equal(from_source((means, one, one)), expected)
+def test_one_variance_for_all_tuples():
+    one = VARIANCES[:, :1]
+    expected = from_source((MEANS, one.expand(2, 6), VALUES))
+    assert torch.equal(from_source((MEANS, one, VALUES)), expected)
 
 
 def test_one_wiring_for_the_batch_from_a_source_that_reads_it():
-    parts = RAW[0, :, :2], RAW[0, :, 2], RAW[0, :, 3]
-    expected = HyperLayer(lambda: parts, (5,), (4,))(
-        random_input(2, 5, dtype=torch.float32), generator=seeded(1)
-    )
+    parts = MEANS[0], VARIANCES[0], VALUES[0]
+    x = random_input(2, 5, dtype=torch.float32)
+    expected = HyperLayer(lambda: parts, (5,), (4,))(x, generator=seeded(1))
     assert torch.equal(from_source(RAW[0]), expected)
     assert torch.equal(from_source(parts), expected)
-
-
-def test_values_shared_by_number():
-    means, variances, values = RAW[..., :2], RAW[..., 2], RAW[:, :3, 3]
-    numbers = [0, 2, 2, 1, 0, 1]
-    expected = from_source((means, variances, values[:, numbers]))
-    assert torch.equal(from_source((means, variances, values), share_values=numbers), expected)
 
 
 def test_a_source_that_reads_nothing_is_a_sparse_layer():
@@ -176,10 +168,6 @@ def test_a_source_that_reads_nothing_is_a_sparse_layer():
     assert torch.equal(layer(x, generator=seeded(1)), same(x, generator=seeded(1)))
     named = [gradients_of(each, each(x, generator=seeded(1)).sum()) for each in (layer, same)]
     assert_same(named[0], named[1])
-
-
-def test_an_edge_for_the_layer_wins_over_that_of_the_source():
-    assert HyperLayer(FreeTuples(6, 2, edge="wrap"), (5,), (4,), edge="clamp").edge == "clamp"
 
 
 # Reduced precision.

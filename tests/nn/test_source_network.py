@@ -82,16 +82,11 @@ def test_an_empty_batch_gives_an_empty_result():
         assert SourceNetwork(1, 4, grid)(torch.rand(0, 1, 16, 16)).shape == (0, 4)
 
 
-@pytest.mark.parametrize("sides", [(7, 20), (20, 7), (1, 1)], ids=str)
-def test_images_that_are_too_small_are_refused(sides):
-    with pytest.raises(ValueError, match="x must have at least 8 rows and columns"):
-        SourceNetwork(1, 4)(torch.rand(2, 1, *sides))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("channels", 0), ("outputs", 0), ("grid", (3, 0)), ("grid", (0, 3))]
-)
-def test_bad_arguments_are_named(name, value):
-    words: dict[str, Any] = {"channels": 1, "outputs": 4, "grid": (3, 3), name: value}
-    with pytest.raises(ValueError, match=f"{name} must be at least 1; got 0"):
-        SourceNetwork(**words)
+def test_bad_arguments_and_images_that_are_too_small_are_refused():
+    for bad in ({"channels": 0}, {"outputs": 0}, {"grid": (3, 0)}, {"grid": (0, 3)}):
+        words: dict[str, Any] = {"channels": 1, "outputs": 4, "grid": (3, 3), **bad}
+        with pytest.raises(ValueError, match=f"{next(iter(bad))} must be at least 1; got 0"):
+            SourceNetwork(**words)
+    for sides in ((7, 20), (20, 7), (1, 1)):
+        with pytest.raises(ValueError, match="x must have at least 8 rows and columns"):
+            SourceNetwork(1, 4)(torch.rand(2, 1, *sides))

@@ -30,7 +30,35 @@ def allowed_places(layout: Layout, shapes: Shapes) -> Tensor:
     return places if allowed is None else places[allowed]
 
 
-def assert_bound_back(layout: Layout, shapes: Shapes, edge: Any, offset: float) -> None:
+sizes = st.integers(1, 6)
+for_edges = pytest.mark.parametrize("edge", EDGES)
+
+
+@st.composite
+def layouts(draw: st.DrawFn, kind: str) -> tuple[Callable[[], FreeTuples], Shapes, float]:
+    """A source with a layout, shapes that fit, and how far means may be from their places."""
+    some = st.lists(sizes, min_size=1, max_size=2).map(tuple)
+    rows, cols, kernel = draw(sizes), draw(sizes), draw(some)
+    if kind == "plain":
+        outs = draw(some)
+        rank = len(outs) + len(kernel)
+        return functools.partial(FreeTuples, 1, rank), Shapes(outs, kernel), PLAIN
+    if kind == "lower":
+        return functools.partial(LowerTriangular, 1), Shapes((rows,), (cols,)), INTERVAL
+    if kind == "banded":
+        below, above = draw(st.integers(0, 4)), draw(st.integers(0, 4))
+        shapes = Shapes((draw(st.integers(1, cols + below)),), (cols,))
+        return functools.partial(Banded, below, above, 1), shapes, INTERVAL
+    shapes = Shapes((rows, *[1] * len(kernel)), (cols, *kernel))
+    return functools.partial(Convolution, kernel, 1, padding=0), shapes, PLAIN
+
+
+@for_edges
+@pytest.mark.parametrize("kind", ["plain", "lower", "banded", "convolution"])
+@given(data=st.data())
+def test_every_place_of_a_layout(kind, edge, data):
+    source, shapes, offset = data.draw(layouts(kind))
+    layout = source().layout
     places = allowed_places(layout, shapes)
     raw = layout.unbound(places, shapes, edge)
     assert raw.dtype == torch.float64
@@ -42,55 +70,13 @@ def assert_bound_back(layout: Layout, shapes: Shapes, edge: Any, offset: float) 
         assert (means - places).abs().max() <= offset + ROUNDING[dtype]
 
 
-def inner(places: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    last = torch.tensor(sizes) - 1
-    return (places > 0) & (places < last)
-
-
-sizes = st.integers(1, 6)
-for_edges = pytest.mark.parametrize("edge", EDGES)
-
-
-@for_edges
-@given(outs=st.lists(sizes, min_size=1, max_size=2), ins=st.lists(sizes, min_size=1, max_size=2))
-def test_every_place_of_a_plain_layout(edge, outs, ins):
-    assert_bound_back(Layout(), Shapes(tuple(outs), tuple(ins)), edge, PLAIN)
-
-
-@for_edges
-@given(rows=sizes, cols=sizes)
-def test_every_place_of_a_lower_triangle(edge, rows, cols):
-    layout = LowerTriangular(1).layout
-    assert_bound_back(layout, Shapes((rows,), (cols,)), edge, INTERVAL)
-
-
-@for_edges
-@given(data=st.data(), below=st.integers(0, 4), above=st.integers(0, 4), cols=sizes)
-def test_every_place_of_a_band(edge, data, below, above, cols):
-    rows = data.draw(st.integers(1, cols + below))
-    layout = Banded(below, above, 1).layout
-    assert_bound_back(layout, Shapes((rows,), (cols,)), edge, INTERVAL)
-
-
-@for_edges
-@given(
-    channels=st.tuples(st.integers(1, 3), st.integers(1, 3)),
-    kernel=st.lists(st.integers(1, 4), min_size=1, max_size=2),
-)
-def test_every_place_of_a_kernel(edge, channels, kernel):
-    layout = Convolution(kernel, 1, padding=0).layout
-    positions = [1] * len(kernel)
-    shapes = Shapes((channels[0], *positions), (channels[1], *kernel))
-    assert_bound_back(layout, shapes, edge, PLAIN)
-
-
 @for_edges
 @given(sizes=st.lists(st.integers(3, 9), min_size=1, max_size=3))
 def test_places_inside_are_met_and_those_at_the_ends_just_missed(edge, sizes):
     layout, shapes = Layout(), Shapes(tuple(sizes[:1]), tuple(sizes[1:]))
     places = allowed_places(layout, shapes)
     offsets = layout.bound(layout.unbound(places, shapes, edge), shapes, edge) - places
-    inside = inner(places, layout.space(shapes))
+    inside = (places > 0) & (places < torch.tensor(layout.space(shapes)) - 1)
     assert offsets[inside].abs().max() < 1e-12
     torch.testing.assert_close(offsets[places == 0], torch.full_like(offsets[places == 0], PLAIN))
     ends = offsets[~inside & (places > 0)]
@@ -126,10 +112,9 @@ def test_long_axes_in_float32(edge, size):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_last_place_of_the_longest_axis_that_wraps(dtype):
     """Axes of 2²² places are allowed in float32, and longer ones in float64."""
-    layout, shapes, size = Layout(), Shapes((2**22,), (1,)), 2**22
-    place = torch.tensor([[size - 1, 0]])
+    layout, shapes, place = Layout(), Shapes((2**22,), (1,)), torch.tensor([[2**22 - 1, 0]])
     means = layout.bound(layout.unbound(place, shapes, "wrap").to(dtype), shapes, "wrap")
-    assert torch.equal(rounded(means, (size, 1)), place)
+    assert torch.equal(rounded(means, (2**22, 1)), place)
 
 
 @for_edges

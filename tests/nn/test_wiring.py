@@ -17,39 +17,23 @@ from sparsewire.nn.wiring import reads_input
 ONES: Any = torch.ones
 
 
-class Given(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x
-
-
 class Alone(nn.Module):
     def forward(self) -> Tensor:
         return ONES(3)
 
 
-class Keyword(nn.Module):
-    def forward(self, *, scale: float = 1.0) -> Tensor:
-        return ONES(3) * scale
-
-
-class Several(nn.Module):
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return inputs[0]
-
-
 @pytest.mark.parametrize(
     ("source", "reads"),
     [
-        (Given(), True),
         (nn.Sequential(nn.Linear(3, 3)), True),
-        (Several(), True),
+        (lambda *inputs: inputs[0], True),
         (lambda x: x, True),
         (Alone(), False),
-        (Keyword(), False),
+        (lambda *, scale=1.0: scale, False),
         (lambda: None, False),
         (functools.partial(lambda x: x, 1), False),
     ],
-    ids=["module", "sequential", "varargs", "function", "none", "keyword", "nullary", "partial"],
+    ids=["module", "varargs", "function", "none", "keyword", "nullary", "partial"],
 )
 def test_a_source_reads_the_input_if_it_takes_an_argument(source, reads):
     assert reads_input(source) is reads
@@ -153,24 +137,17 @@ def test_large_numbers_are_not_taken_for_infinite():
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("source", "error", "message"),
-    [
-        (None, TypeError, "source must be a module; got NoneType"),
-        (ONES(3), TypeError, "source must be a module; got Tensor"),
-    ],
-)
-def test_what_cannot_be_called_is_no_source(source, error, message):
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize("source", [None, ONES(3)])
+def test_what_cannot_be_called_is_no_source(source):
+    with pytest.raises(TypeError, match=r"source must be a module; got (NoneType|Tensor)"):
         HyperLayer(source, (5,), (4,))
 
 
 def test_an_adaptive_layer_has_no_wiring_without_an_input():
     layer = HyperLayer(lambda x: ONES(6, 4), (5,), (4,))
+    message = r"x must be given, since the source .* reads it; got None"
     for look in (layer.wiring, layer.sample):
-        with pytest.raises(
-            ValueError, match=r"x must be given, since the source .* reads it; got None"
-        ):
+        with pytest.raises(ValueError, match=message):
             look()
 
 
