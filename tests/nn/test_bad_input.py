@@ -55,7 +55,6 @@ BAD_LAYERS = [
     (lambda: HyperLayer(Look((5,), 6, 2), NUMBER, (4,)), TypeError, "in_shape must be a sequence of integers or None; got 4"),
     # counts
     (lambda: sparse(tuples=0), ValueError, "tuples must be at least 1; got 0"),
-    (lambda: sparse(tuples=-3), ValueError, "tuples must be at least 1; got -3"),
     (lambda: sparse(tuples=REAL), TypeError, "tuples must be an integer; got 2.5"),
     (lambda: sparse(tuples=None), TypeError, "tuples must be given, or a template with a row for each; got None"),
     (lambda: sparse(local_samples=-1), ValueError, "local_samples must be at least 0; got -1"),
@@ -78,12 +77,10 @@ BAD_LAYERS = [
     # contexts
     (lambda: sparse(context=0), ValueError, "context must be at least 1; got 0"),
     (lambda: sparse(context=4), ValueError, "context must divide the number of tuples, 6; got 4"),
-    (lambda: sparse(context=12), ValueError, "context must divide the number of tuples, 6; got 12"),
     (lambda: templated(context=3), ValueError, "context must group tuples with the same fixed columns of the template, which come in runs of [2]; got 3"),
-    (lambda: templated(context=6), ValueError, "context must group tuples with the same fixed columns of the template, which come in runs of [2]; got 6"),
+
     # templates
     (lambda: templated(tuples=3), ValueError, "template must have a row for each of the 3 tuples; got 6"),
-    (lambda: templated(tuples=12), ValueError, "template must have a row for each of the 12 tuples; got 6"),
     (lambda: HyperLayer(BlockDiagonal(2, 3), (4,), (4,), template=fan_in((4,), (4,))), ValueError, "template must be None for a source with a layout of its own"),
     (lambda: fan_in((0,), (4,)), ValueError, "out_shape[0] must be at least 1; got 0"),
     (lambda: fan_in((2,), (4,), tuples=0), ValueError, "tuples must be at least 1; got 0"),
@@ -131,7 +128,6 @@ BAD_CALLS = [
     (lambda f: f(torch.ones(5, 3)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (5, 3)"),
     (lambda f: f(torch.ones(())), ValueError, SHAPE + "(5,) and 0 feature dimensions; got ()"),
     (lambda f: f(torch.ones(5).long()), TypeError, "x must have a floating-point dtype; got torch.int64"),
-    (lambda f: f(torch.ones(5).bool()), TypeError, "x must have a floating-point dtype; got torch.bool"),
     (lambda f: f(torch.ones(5) * 1j), TypeError, "x must have a floating-point dtype; got torch.complex64"),
     (lambda f: f([1.0] * 5), TypeError, "x must be a tensor; got list"),
     (lambda f: f(None), TypeError, "x must be a tensor; got NoneType"),
@@ -178,10 +174,10 @@ def test_open_sizes_are_checked_when_they_are_known():
     assert layer(torch.ones(3, 7)).shape == (3, 4)
     with pytest.raises(ValueError, match=re.escape("region[1] must be at most 6")):
         layer(torch.ones(3, 6))
-    with pytest.raises(ValueError, match=re.escape("in_shape (None,) leaves sizes open; got None")):
-        layer.wiring()
-    with pytest.raises(ValueError, match=re.escape("in_shape (None,) leaves sizes open; got None")):
-        layer.sample()
+    message = re.escape("in_shape (None,) leaves sizes open; got None")
+    for call in (layer.wiring, layer.sample):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 @pytest.mark.parametrize("name", ["raw_means", "raw_variances", "values"])
@@ -203,13 +199,7 @@ def test_values_may_be_large_integers():
 
 
 def test_shared_values_past_the_last_are_refused():
-    layer = HyperLayer(
-        lambda: (torch.zeros(3, 2), torch.zeros(3), torch.ones(2)),
-        (5,),
-        (4,),
-        share_values=[0, 1, 2],
-    )
-    with pytest.raises(
-        ValueError, match="values must be at least 3, as share_values counts them; got 2"
-    ):
+    parts = torch.zeros(3, 2), torch.zeros(3), torch.ones(2)
+    layer = HyperLayer(lambda: parts, (5,), (4,), share_values=[0, 1, 2])
+    with pytest.raises(ValueError, match="values must be at least 3, as share_values counts them"):
         layer(torch.ones(5))
