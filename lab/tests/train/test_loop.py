@@ -108,13 +108,10 @@ def test_the_first_frame_is_of_the_first_evaluation(folder: Path) -> None:
     assert torch.equal(training.frames["weight"][0], first)
 
 
-def test_without_snapshots_there_are_no_frames(folder: Path) -> None:
-    assert finished(Toy(frames=False), folder)["frames"] == {}
-
-
 def test_a_run_that_learns_ends_better(folder: Path) -> None:
-    errors = finished(Toy(drop=0.0, steps=200, schedule=False), folder)["curve"]["error"]
-    assert errors[-1] < 0.1 * errors[0]
+    state = finished(Toy(drop=0.0, steps=200, schedule=False, frames=False), folder)
+    assert state["curve"]["error"][-1] < 0.1 * state["curve"]["error"][0]
+    assert state["frames"] == {}
 
 
 def test_evaluations_leave_random_numbers_alone(folder: Path) -> None:
@@ -130,21 +127,6 @@ def test_evaluations_leave_random_numbers_alone(folder: Path) -> None:
     assert_identical(random_state(CPU), before)
 
 
-def test_models_train_in_their_training_mode(folder: Path) -> None:
-    training = training_of(Toy(), folder)
-    modes: dict[str, set[bool]] = {"loss": set(), "evaluate": set()}
-    for name in modes:
-        method = getattr(training.trial, name)
-
-        def noted(*arguments: Any, name: str = name, method: Any = method) -> Any:
-            modes[name].add(training.trial.model.training)
-            return method(*arguments)
-
-        setattr(training.trial, name, noted)
-    training.run()
-    assert modes == {"loss": {True}, "evaluate": {False}}
-
-
 @pytest.mark.parametrize("name", ["conclude", "constants", "evaluate", "snapshot"])
 def test_models_are_judged_without_gradients_and_train_on(name: str, folder: Path) -> None:
     """In evaluation mode, whatever is asked; a failure in it leaves no other mode behind."""
@@ -157,7 +139,10 @@ def test_models_are_judged_without_gradients_and_train_on(name: str, folder: Pat
         return {"error": 0.5} if name in ("evaluate", "conclude") else {}
 
     setattr(trial, name, noted)
+    after_step, trained = trial.after_step, []
+    trial.after_step = lambda: trained.append(trial.model.training) or after_step()
     training.run()
+    assert trained == [True] * 4
     assert trial.model.training
     training.conclude()
     training.constants()
@@ -173,16 +158,6 @@ def test_models_are_judged_without_gradients_and_train_on(name: str, folder: Pat
         with pytest.raises(OSError, match="no"):
             getattr(training, name)()
         assert trial.model.training
-
-
-def test_the_end_is_measured_once_and_only_when_asked(folder: Path) -> None:
-    training = training_of(Toy(), folder)
-    training.trial.conclude = lambda: {"slow": 3.0}
-    training.run()
-    assert training.conclusion == {}
-    training.conclude()
-    assert training.conclusion == {"slow": 3.0}
-    assert "slow" not in training.curve
 
 
 def test_until_stops_after_the_first_evaluation_below_it(folder: Path) -> None:
@@ -212,24 +187,21 @@ def test_bfloat16_runs_on_the_cpu(folder: Path) -> None:
     assert_identical(without_times(resumed(experiment, folder / "parts")), without_times(want))
 
 
-def test_the_meter_has_the_mean_since_it_was_asked() -> None:
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_the_meter_has_the_mean_since_it_was_asked_and_the_first_bad_step(bad: float) -> None:
     meter = Meter(CPU)
     assert meter.mean() is None
     for loss in (1.0, 2.0, 6.0):
         meter.note(torch.tensor(loss))
     assert meter.mean() == 3.0
     assert meter.mean() is None
-    meter.note(torch.tensor(5.0))
-    assert meter.mean() == 5.0
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_the_meter_keeps_the_first_bad_step(bad: float) -> None:
-    meter = Meter(CPU)
-    for loss in (1.0, 2.0, bad, 1.0, bad):
+    for loss in (5.0, 7.0):
         meter.note(torch.tensor(loss))
-    assert int(meter.first_bad) == 3
-    assert int(meter.steps) == 5
+    assert meter.mean() == 6.0
+    assert int(meter.first_bad) == 0
+    for loss in (bad, 1.0, bad):
+        meter.note(torch.tensor(loss))
+    assert (int(meter.first_bad), int(meter.steps)) == (6, 8)
 
 
 def test_the_meter_can_be_saved_in_the_middle() -> None:

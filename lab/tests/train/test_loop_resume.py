@@ -49,14 +49,6 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been_stopped(
         assert_identical(without_times(saved), without_times(want))
 
 
-@pytest.mark.parametrize("step", range(1, 13))
-def test_every_step_can_be_the_last_before_a_stop(
-    step: int, whole: dict[str, Any], folder: Path
-) -> None:
-    stop(Toy(), folder, step)
-    assert_identical(without_times(resumed(Toy(), folder)), whole)
-
-
 def test_a_run_can_be_stopped_after_every_step(whole: dict[str, Any], folder: Path) -> None:
     for step in range(1, 12):
         training = training_of(Toy(stop_at=step), folder)
@@ -253,17 +245,3 @@ def test_a_schedule_of_more_than_the_rate_goes_on_too(folder: Path) -> None:
     rest.resume()
     rest.run()
     assert_identical(rest.state()["model"], whole.state()["model"])
-
-
-def test_a_signal_while_the_end_is_saved_is_not_forgotten(folder: Path) -> None:
-    training = training_of(Toy(), folder)
-    save = training.checkpoints.save
-
-    def raise_signal(state: dict[str, Any]) -> None:
-        save(state)
-        if state["step"] == 12:
-            signal.raise_signal(signal.SIGTERM)
-
-    training.checkpoints.save = raise_signal
-    training.run()
-    assert training.signal == signal.SIGTERM

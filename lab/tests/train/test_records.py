@@ -228,30 +228,24 @@ def test_means_and_deviations_by_hand() -> None:
     assert str(found["error"]) == "3 ± 2.6"
 
 
-def test_one_seed_has_no_deviation() -> None:
-    spread = statistics_of([0.25])
-    assert (spread.mean, spread.seeds) == (0.25, 1)
-    assert math.isnan(spread.deviation)
-    assert str(spread) == "0.25"
-
-
-@pytest.mark.parametrize("bad", [None, math.nan, math.inf])
-def test_one_seed_without_a_number_leaves_no_mean(bad: float | None) -> None:
-    spread = statistics_of([1.0, bad])
-    assert math.isnan(spread.mean)
-    assert math.isnan(spread.deviation)
-    assert spread.seeds == 2
-
-
-def test_no_numbers_have_no_mean() -> None:
-    assert math.isnan(statistics_of([]).mean)
-    assert statistics_of([]).seeds == 0
+@pytest.mark.parametrize(
+    "numbers", [[0.25], [], [1.0, None], [1.0, math.nan], [1.0, math.inf], [None, 2.0]]
+)
+def test_without_two_numbers_there_is_no_deviation(numbers: list[float | None]) -> None:
+    """The mean of one seed is its number; with a number missing there is no mean."""
+    over = statistics_of(numbers)
+    assert math.isnan(over.deviation)
+    assert over.seeds == len(numbers)
+    if numbers == [0.25]:
+        assert (over.mean, str(over)) == (0.25, "0.25")
+    else:
+        assert math.isnan(over.mean)
 
 
 def test_a_metric_that_one_seed_lacks_has_no_mean() -> None:
-    found = aggregate([make_record(final={"error": 1.0}), make_record(final={"loss": 2.0})])
-    assert math.isnan(found["error"].mean)
-    assert math.isnan(found["loss"].mean)
+    means = aggregate([make_record(final={"error": 1.0}), make_record(final={"loss": 2.0})])
+    assert math.isnan(means["error"].mean)
+    assert math.isnan(means["loss"].mean)
 
 
 def test_a_full_disk_keeps_what_is_recorded(tmp_path: Path) -> None:
