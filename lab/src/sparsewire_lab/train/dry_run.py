@@ -8,13 +8,14 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, distributed
 
 from sparsewire_lab import provenance
+from sparsewire_lab.errors import first_process
 from sparsewire_lab.train.checkpoints import CheckpointError, Checkpoints
 from sparsewire_lab.train.loop import Training
 from sparsewire_lab.train.options import Experiment
@@ -28,33 +29,24 @@ _JOINT = "\N{NO-BREAK SPACE}"
 
 
 class Plan(NamedTuple):
-    """One run, and what is left to do."""
+    """One run: what would happen to it, in words, and how many steps are left to make."""
 
     experiment: Experiment
     seed: int
     words: str
-    """What would happen, for people."""
     left: int = 0
-    """Steps to make."""
 
 
 class Cost(NamedTuple):
-    """The measured time and memory of a run."""
+    """The measured time, in seconds, and memory, in bytes, of a run."""
 
     step: float
-    """Seconds of a step."""
-    steps: int
-    """How many were timed."""
+    steps: int  # that were timed
     evaluation: float
-    """Seconds of an evaluation."""
-    parameters: int
-    """Numbers that are trained."""
+    parameters: int  # numbers that are trained
     model: int
-    """Bytes of the model."""
-    training: int
-    """Bytes of the model, its gradients and the optimiser's state."""
-    peak: int | None
-    """Most bytes that tensors took on a GPU."""
+    training: int  # the model, its gradients and the optimiser's state
+    peak: int | None  # of tensors on a GPU
 
 
 def make_dry_run(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
@@ -68,15 +60,13 @@ def make_dry_run(experiments: Sequence[Experiment], command: Sequence[str]) -> i
     plans = [plan(experiment, seed) for experiment in experiments for seed in experiment.seeds]
     fabric = make_fabric(first)
     try:
-        if fabric.is_global_zero:
-            _show_plans(experiments, plans, command)
-            _show("device", f"{first.device}: {provenance.device_name(fabric.device)}")
-            if fabric.world_size > 1:
-                _show("processes", f"{fabric.world_size}, which share each batch")
+        _show_plans(experiments, plans, command)
+        _show("device", f"{first.device}: {provenance.device_name(fabric.device)}")
+        if fabric.world_size > 1:
+            _show("processes", f"{fabric.world_size}, which share each batch")
         _estimate(plans, fabric)
-        if fabric.is_global_zero:
-            _show_places(first, plans)
-            print("\nThis was a dry run: nothing was trained to the end, nothing was written.")
+        _show_places(first, plans)
+        _print("\nThis was a dry run: nothing was trained to the end, nothing was written.")
     finally:
         if distributed.is_initialized():
             distributed.destroy_process_group()
@@ -91,17 +81,17 @@ def plan(experiment: Experiment, seed: int) -> Plan:
     if experiment.again:
         return whole
     if (done := find_finished(experiment, seed)) is not None:
-        return whole._replace(words=f"{done['status']} already; --again would repeat it", left=0)
+        return Plan(experiment, seed, f"{done['status']} already; --again would repeat it")
     if not checkpoints.exist():
         return whole
     try:
         made = checkpoints.load()[0]["step"]
     except CheckpointError as error:
-        return whole._replace(words=f"would fail: {error}", left=0)
-    if not experiment.resume:
-        words = f"unfinished after step {made:,}: refused without --resume or --again"
-        return whole._replace(words=words, left=0)
-    return whole._replace(words=f"goes on after step {made:,}", left=max(steps - made, 0))
+        return Plan(experiment, seed, f"would fail: {error}")
+    if experiment.resume:
+        return Plan(experiment, seed, f"goes on after step {made:,}", max(steps - made, 0))
+    words = f"unfinished after step {made:,}: refused without --resume or --again"
+    return Plan(experiment, seed, words)
 
 
 def measure(experiment: Experiment, seed: int, fabric: Fabric) -> Cost:
@@ -192,22 +182,16 @@ def memory(count: int) -> str:
 
 def _estimate(plans: Sequence[Plan], fabric: Fabric) -> None:
     """Time the first run that has something to do, and show what all of them would need."""
-
-    def say(name: str, text: str) -> None:
-        if fabric.is_global_zero:
-            _show(name, text)
-
     if not (todo := [p for p in plans if p.left]):
-        say("time", "none: there is nothing to run")
+        _show("time", "none: there is nothing to run")
         return
     first = todo[0]
     if what := first.experiment.fetches():
-        say("time", f"not known: a run would first fetch {what}")
+        _show("time", f"not known: a run would first fetch {what}")
         return
-    if fabric.is_global_zero:
-        print("timing some steps and an evaluation …", file=sys.stderr, flush=True)
+    _print("timing some steps and an evaluation …", file=sys.stderr)
     cost = measure(first.experiment, first.seed, fabric)
-    say(
+    _show(
         "memory",
         f"model {memory(cost.model)}, {cost.parameters:,} trained numbers; "
         f"{memory(cost.training)} with gradients and the optimiser's state"
@@ -215,7 +199,7 @@ def _estimate(plans: Sequence[Plan], fabric: Fabric) -> None:
     )
     until = first.experiment.until
     runs = "1 run" if len(todo) == 1 else f"{len(todo)} runs, one after the other"
-    say(
+    _show(
         "time",
         f"about {duration(seconds_of(todo, cost))} for {runs}: {duration(cost.step)} a step, timed "
         f"over {cost.steps}, and {duration(cost.evaluation)} an evaluation, timed once. "
@@ -228,7 +212,7 @@ def _show_plans(
     experiments: Sequence[Experiment], plans: Sequence[Plan], command: Sequence[str]
 ) -> None:
     first = experiments[0]
-    print(shlex.join(["sparsewire", first.name, *command]))
+    _print(shlex.join(["sparsewire", first.name, *command]))
     _show("setting", ", ".join(dict.fromkeys(each.label() for each in experiments)))
     # A name and its value stay in one line.
     _show("", ", ".join(f"{n} {v}".replace(" ", _JOINT) for n, v in _arguments(experiments)))
@@ -299,15 +283,11 @@ def _bytes(tensors: "Sequence[Tensor] | Iterator[Tensor]") -> int:
 def _show(name: str, text: str) -> None:
     """Print a text after its name, as wide as the terminal."""
     width = max(60, min(shutil.get_terminal_size((100, 24)).columns, 120))
-    begin = f"{name:{_MARGIN}}"
-    print(
-        textwrap.fill(
-            text,
-            width,
-            initial_indent=begin,
-            subsequent_indent=" " * _MARGIN,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ).replace(_JOINT, " "),
-        flush=True,
-    )
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    wrapper.initial_indent, wrapper.subsequent_indent = f"{name:{_MARGIN}}", " " * _MARGIN
+    _print(wrapper.fill(text).replace(_JOINT, " "))
+
+
+def _print(text: str, file: TextIO | None = None) -> None:
+    if first_process():
+        print(text, file=file, flush=True)

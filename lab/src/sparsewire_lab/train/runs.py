@@ -3,12 +3,13 @@
 import contextlib
 import io
 import logging
+import math
 import os
 import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from lightning_fabric import Fabric
 from torch import distributed
 
 from sparsewire_lab import provenance
-from sparsewire_lab.errors import FAILED, INTERRUPTED, complain
+from sparsewire_lab.errors import FAILED, INTERRUPTED, complain, first_process
 from sparsewire_lab.files import DiskError, check_writable, write_whole
 from sparsewire_lab.train import records
 from sparsewire_lab.train.checkpoints import CheckpointError, Checkpoints
@@ -44,7 +45,6 @@ def run_all(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
     """
     first = experiments[0]
     fabric = make_fabric(first)
-    say: Callable[[str], None] = _silent if first.quiet or not fabric.is_global_zero else print
     text = shlex.join(["sparsewire", first.name, *command])
     words = [word for word in command if word not in ("--again", "--resume")]
     resume = shlex.join(["sparsewire", first.name, *words, "--resume"])
@@ -52,27 +52,23 @@ def run_all(experiments: Sequence[Experiment], command: Sequence[str]) -> int:
     try:
         check_writable(first.out)
         for note in records.read_all(record_path(first))[1]:
-            _complain(fabric, note)
+            _complain(note)
         check_unfinished(runs)
-        statuses = [make_run(*run, fabric, text, say) for run in runs]
+        statuses = [make_run(*run, fabric, text) for run in runs]
     except StoppedError as error:
-        _complain(fabric, f"{error}\nto continue: {resume}")
+        _complain(f"{error}\nto continue: {resume}")
         return 128 + error.number
     except KeyboardInterrupt:
-        _complain(fabric, f"stopped at once, without saving\nto continue: {resume}")
+        _complain(f"stopped at once, without saving\nto continue: {resume}")
         return INTERRUPTED
     except (CheckpointError, DiskError, UnfinishedError) as error:
         # The error of an unfinished run has a hint of its own.
         hint = "" if isinstance(error, UnfinishedError) else None
-        if fabric.is_global_zero:
-            complain(f"sparsewire {first.name}", error, hint=hint)
-        return FAILED
+        return complain(f"sparsewire {first.name}", error, hint=hint) if first_process() else FAILED
     finally:
         if distributed.is_initialized():
             distributed.destroy_process_group()
-    say("")
-    say(summary(experiments))
-    say(f"record: {record_path(first)}")
+    _say(first, f"\n{summary(experiments)}\nrecord: {record_path(first)}")
     # In a sweep some settings are expected to fail; the summary says which.
     return 0 if len(experiments) > 1 else int("diverged" in statuses)
 
@@ -90,36 +86,34 @@ def check_unfinished(runs: Iterable[tuple[Experiment, int]]) -> None:
             )
 
 
-def make_run(
-    experiment: Experiment, seed: int, fabric: Fabric, command: str, say: Callable[[str], None]
-) -> str:
+def make_run(experiment: Experiment, seed: int, fabric: Fabric, command: str) -> str:
     """Make the run of one seed, unless it is recorded; return how it ended."""
     name = f"{experiment.label()}, seed {seed}"
     if not experiment.again and (done := find_finished(experiment, seed)) is not None:
-        say(f"{name}: {done['status']} already, in {record_path(experiment)} (--again to repeat)")
+        where = f"in {record_path(experiment)} (--again to repeat)"
+        _say(experiment, f"{name}: {done['status']} already, {where}")
         return done["status"]
     training = Training(experiment, seed, fabric, run_folder(experiment, seed))
-    prepare(training, say)
+    prepare(training)
     status, problem = "finished", None
     try:
         training.run()
         training.conclude()
     except DivergedError as error:
         status, problem = "diverged", str(error)
-        _complain(fabric, f"{name}: {error}")
+        _complain(f"{name}: {error}")
     if fabric.is_global_zero:
-        record = describe(training, command, status, problem)
-        records.append(record_path(experiment), record)
+        records.append(record_path(experiment), describe(training, command, status, problem))
     if status == "finished":
         ended = ", ".join(f"{k} {v:.3g}" for k, v in final(training).items())
-        say(f"{name}: {ended} after {training.step:,} steps, {training.seconds:.1f} s")
+        _say(experiment, f"{name}: {ended} after {training.step:,} steps, {training.seconds:.1f} s")
     fabric.barrier()
     if training.signal:
         raise StoppedError(training.signal, training.step)
     return status
 
 
-def prepare(training: Training, say: Callable[[str], None]) -> None:
+def prepare(training: Training) -> None:
     """Continue an unfinished run, or begin it anew."""
     experiment, checkpoints = training.experiment, training.checkpoints
     if not checkpoints.exist():
@@ -131,8 +125,9 @@ def prepare(training: Training, say: Callable[[str], None]) -> None:
             shutil.rmtree(training.folder / "events", ignore_errors=True)
     else:
         for problem in training.resume():
-            _complain(training.fabric, f"{problem}; the checkpoint before it is used")
-        say(f"{experiment.label()}, seed {training.seed}: goes on after step {training.step:,}")
+            _complain(f"{problem}; the checkpoint before it is used")
+        name = f"{experiment.label()}, seed {training.seed}"
+        _say(experiment, f"{name}: goes on after step {training.step:,}")
 
 
 def describe(training: Training, command: str, status: str, problem: str | None) -> Record:
@@ -194,22 +189,19 @@ def summary(experiments: Sequence[Experiment]) -> str:
     rows = []
     for experiment in experiments:
         group = [find_record(experiment, seed) for seed in experiment.seeds]
-        done = [record for record in group if record is not None]
-        if not done:
+        if not (done := [record for record in group if record is not None]):
             continue
         means = records.aggregate(done)
-        seconds = records.statistics_of(record["seconds"] for record in done)
+        mean, seconds = means[experiment.metric].mean, (record["seconds"] for record in done)
         bad = sum(record["status"] != "finished" for record in done)
-        rows.append((means[experiment.metric].mean, experiment, means, seconds, bad, done))
-    rows.sort(key=lambda row: (row[4] > 0, row[0] != row[0], row[0]))
-    lines = []
-    for _, experiment, means, seconds, bad, done in rows:
-        numbers = ", ".join(f"{name} {value}" for name, value in means.items())
-        count = f"{len(done)} seed{'s' if len(done) > 1 else ''}"
-        failed = f", {bad} diverged" if bad else ""
         varied = f" lr {experiment.lr:g}" if len(experiments) > 1 else ""
-        lines.append(f"{experiment.label()}{varied}: {numbers} ({count}, {seconds} s each{failed})")
-    return "\n".join(lines)
+        numbers = ", ".join(f"{name} {value}" for name, value in means.items())
+        line = (
+            f"{experiment.label()}{varied}: {numbers} ({len(done)} seed{'s'[: len(done) > 1]}, "
+            f"{records.statistics_of(seconds)} s each{f', {bad} diverged' if bad else ''})"
+        )
+        rows.append((bad > 0, math.isnan(mean), mean, line))
+    return "\n".join(line for *_, line in sorted(rows, key=lambda row: row[:3]))
 
 
 def find_record(experiment: Experiment, seed: int) -> Record | None:
@@ -263,10 +255,11 @@ def make_fabric(experiment: Experiment) -> Fabric:
     return fabric
 
 
-def _complain(fabric: Fabric, text: str) -> None:
-    if fabric.is_global_zero:
+def _say(experiment: Experiment, text: str) -> None:
+    if first_process() and not experiment.quiet:
+        print(text)
+
+
+def _complain(text: str) -> None:
+    if first_process():
         print(text, file=sys.stderr)
-
-
-def _silent(_: str) -> None:
-    pass
