@@ -6,46 +6,24 @@ from typing import get_args
 import pytest
 from lab.tests.bench.rows import RATES
 
-from sparsewire_lab.bench.cases import (
-    CEILINGS,
-    FEW,
-    FORWARD_ONLY,
-    GROUPS,
-    HARD,
-    LIST_MLE,
-    MATRICES,
-    NEIGHBOURS,
-    OTT,
-    OURS,
-    SORTS,
-    VALUES,
-    Case,
-    payload_of,
-    plan,
-)
-from sparsewire_lab.bench.floors import (
-    Sizes,
-    Work,
-    floor,
-    layer_works,
-    sizes_of,
-    works_of,
-)
+from sparsewire_lab.bench import cases, floors
+from sparsewire_lab.bench.cases import OURS, Case, plan
+from sparsewire_lab.bench.floors import Sizes, Work, floor, layer_works, sizes_of
 from sparsewire_lab.cli.bench import Part
 
 
 def test_ceilings_come_first_and_the_reference_before_what_is_compared_with_it() -> None:
-    assert get_args(Part) == GROUPS
-    others = {"spread", FEW, "step", "contexts", "glimpse", *SORTS, *FORWARD_ONLY}
+    assert get_args(Part) == cases.GROUPS
+    names = {"ceilings", "spread", cases.FEW, "step", "contexts", "glimpse", "canvases"}
     for device in ("cpu", "cuda"):
-        cases = plan(device, quick=False)
-        assert [case.engine for case in cases[: len(CEILINGS)]][:2] == ["copy", "exp"]
-        assert {case.case for case in cases} == {"ceilings", *others}
-        assert len(set(cases)) == len(cases)
-        for number, case in enumerate(cases):
+        planned = plan(device, quick=False)
+        assert [case.engine for case in planned[:2]] == ["copy", "exp"]
+        assert {case.case for case in planned} == {*names, *cases.SORTS}
+        assert len(set(planned)) == len(planned)
+        for number, case in enumerate(planned):
             compared = case.engine in (OURS, "plain", "chunked", "keops") and not case.variant
-            if compared and case.case in ("spread", FEW, "step", "glimpse"):
-                before = {(c.case, c.engine, c.n) for c in cases[:number]}
+            if compared and case.case in ("spread", cases.FEW, "step", "glimpse"):
+                before = {(c.case, c.engine, c.n) for c in planned[:number]}
                 assert (case.case, "reference", case.n) in before, case
 
 
@@ -61,9 +39,9 @@ def test_only_a_gpu_captures_and_gets_the_largest_sizes() -> None:
 
 
 def test_parts_and_sizes_can_be_chosen() -> None:
-    cases = plan("cpu", quick=True, only=["spread"], sizes=[16, 8])
-    assert {case.case for case in cases} == {"ceilings", "spread"}
-    assert [case.n for case in cases if case.engine == OURS and not case.variant] == [8, 16]
+    planned = plan("cpu", quick=True, only=["spread"], sizes=[16, 8])
+    assert {case.case for case in planned} == {"ceilings", "spread"}
+    assert [case.n for case in planned if case.engine == OURS and not case.variant] == [8, 16]
     assert {case.case for case in plan("cpu", quick=True, only=["ceilings"])} == {"ceilings"}
     assert {case.case for case in plan("cpu", quick=True, only=["canvases"])} == {"canvases"}
     large = plan("cuda", quick=False, only=["step"], sizes=[64, 2**17])
@@ -75,15 +53,16 @@ def test_parts_and_sizes_can_be_chosen() -> None:
 def test_sorts_are_planned_for_their_device() -> None:
     quick = plan("cpu", quick=True, only=["sorting"])[3:]
     assert {case.n for case in quick} == {16, 64}
-    assert OTT not in {case.engine for case in quick}
+    assert cases.OTT not in {case.engine for case in quick}
     cpu, cuda = (plan(device, False, ["sorting"])[-200:] for device in ("cpu", "cuda"))
     assert {case.batch for case in cpu} == {64}
-    assert {payload_of(case) for case in cpu} == {(), (16,)}
+    assert {cases.payload_of(case) for case in cpu} == {(), (16,)}
     by = [case for case in cuda if case.case == "sort_by"]
-    assert {payload_of(case) for case in by} == {(3, 784)}
+    assert {cases.payload_of(case) for case in by} == {(3, 784)}
     assert {case.n for case in by} == {16, 64, 1024}
     captured = {case.engine for case in cuda if case.mode == "captured"}
-    assert captured == {OURS, HARD, VALUES, NEIGHBOURS, LIST_MLE, *MATRICES}
+    peers = {cases.HARD, cases.VALUES, cases.NEIGHBOURS, cases.LIST_MLE, *cases.MATRICES}
+    assert captured == {OURS, *peers}
     for before, after in pairwise(cpu):
         if (before.case, before.n) != (after.case, after.n):
             assert after.engine == OURS
@@ -127,13 +106,12 @@ def test_layers_move_input_and_output_and_store_no_points() -> None:
 
 @pytest.mark.parametrize("name", ["spread", "step"])
 def test_pairs_grow_with_the_square_and_bytes_linearly(name: str) -> None:
-    works = [works_of(Case(name, "auto", n, batch=64)) for n in (64, 640)]
-    assert works[0] is not None
-    assert works[1] is not None
-    small, large = works[0][1], works[1][1]
-    assert large.exps == 100 * small.exps
-    assert large.bytes == 10 * small.bytes
-    assert 10 * small.flops < large.flops <= 100 * small.flops
+    small, large = (floors.works_of(Case(name, "auto", n, batch=64)) for n in (64, 640))
+    assert small is not None
+    assert large is not None
+    assert large[1].exps == 100 * small[1].exps
+    assert large[1].bytes == 10 * small[1].bytes
+    assert 10 * small[1].flops < large[1].flops <= 100 * small[1].flops
 
 
 def test_the_work_of_sorts_is_what_has_to_be_moved() -> None:
@@ -143,7 +121,7 @@ def test_the_work_of_sorts_is_what_has_to_be_moved() -> None:
         (Case("sort_by", OURS, 10, "16", batch=2), keys * (1 + 2 * 16), keys * (3 + 5 * 16)),
         (Case("order_loss", OURS, 10, batch=2), 3 * keys + 8, 3 * keys + 4 * keys + 2 * 8),
     ):
-        assert works_of(case) == (Work(0, 0, there), Work(0, 0, both))
+        assert floors.works_of(case) == (Work(0, 0, there), Work(0, 0, both))
 
 
 def test_a_floor_is_the_longest_of_three_times() -> None:

@@ -6,21 +6,8 @@ import pytest
 import torch
 
 import sparsewire as sw
-from sparsewire_lab.bench import peers
-from sparsewire_lab.bench.cases import (
-    HARD,
-    LIST_MLE,
-    MATRICES,
-    NETWORKS,
-    OTT,
-    OURS,
-    PACKAGES,
-    SORTS,
-    SUITES,
-    TORCHSORT,
-    VALUES,
-    Case,
-)
+from sparsewire_lab.bench import cases, peers
+from sparsewire_lab.bench.cases import OURS, Case
 from sparsewire_lab.bench.perform import Setting, exact_results, perform
 from sparsewire_lab.bench.problems import sorting_problem
 
@@ -43,58 +30,49 @@ def run(case: str, engine: str, *inputs: torch.Tensor) -> torch.Tensor:
     return peers.engine_of(small(case, engine))(*inputs)
 
 
-@pytest.mark.filterwarnings("ignore:JAXopt")  # which OTT imports
-@pytest.mark.parametrize(
-    "case",
-    [
-        small(suite.case, engine)
-        for suite in SUITES
-        for engine in suite.engines
-        if suite.group == "sorting" and "cpu" in suite.devices
-    ],
-    ids=str,
-)
+PLANNED = [
+    small(suite.case, engine)
+    for suite in cases.SUITES
+    for engine in suite.engines
+    if suite.group == "sorting" and "cpu" in suite.devices
+]
+OTHER_SIZES = [small(case, OURS, n) for case in cases.SORTS for n in (2, 33)]
+
+
+@pytest.mark.filterwarnings("ignore:JAXopt")  # which cases.OTT imports
+@pytest.mark.parametrize("case", PLANNED + OTHER_SIZES, ids=str)
 def test_every_case_is_checked_and_measured(case: Case) -> None:
     if case.engine in ABSENT:
-        pytest.skip(f"{PACKAGES[case.engine][1]} is not installed")
+        pytest.skip(f"{cases.PACKAGES[case.engine][1]} is not installed")
     row = perform(case, FAST)
     assert row["status"] == "ok", row["note"]
     assert row["ms_forward"] > 0
     assert row["ms_forward_backward"] > 0
-    if case.engine != OTT:
+    if case.engine != cases.OTT:
         assert row["error"] < 1e-5
         against = "reference" if case.engine == OURS else "itself"
-        assert row["checked_against"] == f"{against}, float64"
-
-
-@pytest.mark.parametrize("n", [2, 7, 33])
-@pytest.mark.parametrize("case", SORTS)
-def test_ours_is_exact_at_any_size(case: str, n: int) -> None:
-    row = perform(small(case, OURS, n), FAST)
-    assert (row["status"], row["note"]) == ("ok", "")
-    assert row["error"] < 1e-5
+        assert (row["checked_against"], row["note"]) == (f"{against}, float64", "")
 
 
 @pytest.mark.parametrize("n", [5, 16])
-def test_the_truth_is_that_of_the_permutation(n: int) -> None:
-    for case in ("soft_sort", "soft_rank", "sort_by"):
-        problem = sorting_problem(small(case, OURS, n), CPU).exact(2)
-        keys, payload = problem.inputs.values()
-        matrix = sw.soft_permutation(keys)
-        places = torch.arange(n, dtype=torch.float64)
-        want = {
-            "soft_sort": lambda m=matrix, k=keys: (m @ k.unsqueeze(-1)).squeeze(-1),
-            "soft_rank": lambda m=matrix, places=places: places @ m,
-            "sort_by": lambda m=matrix, p=payload: m @ p,
-        }[case]()
-        gradients = torch.autograd.grad(want, [*problem.leaves.values()], problem.weight)
-        results = exact_results(small(case, OURS, n), problem)
-        assert [*results] == ["output", *problem.leaves]
-        for got, true in zip(results.values(), (want, *gradients), strict=True):
-            torch.testing.assert_close(got, true)
+@pytest.mark.parametrize("case", ["soft_sort", "soft_rank", "sort_by"])
+def test_the_truth_is_that_of_the_permutation(case: str, n: int) -> None:
+    problem = sorting_problem(small(case, OURS, n), CPU).exact(2)
+    keys, payload = problem.inputs.values()
+    matrix = sw.soft_permutation(keys)
+    if case == "soft_rank":
+        want = torch.arange(n, dtype=torch.float64) @ matrix
+    else:
+        given = payload if case == "sort_by" else keys.unsqueeze(-1)
+        want = (matrix @ given).view_as(problem.weight)
+    gradients = torch.autograd.grad(want, [*problem.leaves.values()], problem.weight)
+    results = exact_results(small(case, OURS, n), problem)
+    assert [*results] == ["output", *problem.leaves]
+    for got, true in zip(results.values(), (want, *gradients), strict=True):
+        torch.testing.assert_close(got, true)
 
 
-@pytest.mark.parametrize("engine", [*MATRICES, *NETWORKS])
+@pytest.mark.parametrize("engine", [*cases.MATRICES, *cases.NETWORKS])
 def test_matrices_put_distant_keys_in_their_order(engine: str) -> None:
     if engine in ABSENT:
         pytest.skip("diffsort is not installed")
@@ -112,15 +90,15 @@ def test_matrices_put_distant_keys_in_their_order(engine: str) -> None:
 
 def test_numbers_alone_are_sorted_as_by_the_matrix_of_the_network() -> None:
     keys = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
-    by_matrix, alone = (run("soft_sort", name, keys, keys) for name in ("bitonic", VALUES))
+    by_matrix, alone = (run("soft_sort", name, keys, keys) for name in ("bitonic", cases.VALUES))
     torch.testing.assert_close(alone, by_matrix, rtol=1e-4, atol=1e-5)
 
 
 def test_hard_sorts_are_those_of_torch() -> None:
     keys, payload = torch.tensor([[3.0, 1.0, 2.0]]), torch.arange(6.0).view(1, 3, 2)
-    assert run("soft_rank", HARD, keys, payload).tolist() == [[2.0, 0.0, 1.0]]
-    assert run("soft_sort", HARD, keys, payload).tolist() == [[1.0, 2.0, 3.0]]
-    moved = run("sort_by", HARD, keys, payload).tolist()
+    assert run("soft_rank", cases.HARD, keys, payload).tolist() == [[2.0, 0.0, 1.0]]
+    assert run("soft_sort", cases.HARD, keys, payload).tolist() == [[1.0, 2.0, 3.0]]
+    moved = run("sort_by", cases.HARD, keys, payload).tolist()
     assert moved == [[[2.0, 3.0], [4.0, 5.0], [0.0, 1.0]]]
 
 
@@ -128,13 +106,18 @@ def test_the_likelihood_of_a_list_is_that_of_picking_the_largest_first() -> None
     keys, numbers = torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([[10, 30, 20]])
     e = torch.tensor([1.0, 2.0, 3.0]).exp()
     likelihood = (e[2] / e.sum()) * (e[1] / e[:2].sum())
-    loss = run("order_loss", LIST_MLE, keys, numbers)
+    loss = run("order_loss", cases.LIST_MLE, keys, numbers)
     torch.testing.assert_close(loss, -likelihood.log().unsqueeze(0))
 
 
 @pytest.mark.parametrize(
     ("case", "engine"),
-    [("order_loss", HARD), ("sort_by", TORCHSORT), ("soft_sort", "soup"), ("spread", "soup")],
+    [
+        ("order_loss", cases.HARD),
+        ("sort_by", cases.TORCHSORT),
+        ("soft_sort", "soup"),
+        ("spread", "soup"),
+    ],
 )
 def test_an_engine_that_does_not_compute_a_case_is_named(case: str, engine: str) -> None:
     with pytest.raises(ValueError, match=f"one that computes {case}; got '{engine}'"):

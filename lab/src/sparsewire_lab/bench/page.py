@@ -166,11 +166,9 @@ def _time(row: Row) -> str:
 
 def _section(case: str, rows: Sequence[Row]) -> str:
     column = "ms_forward" if case in FORWARD_ONLY else "ms_forward_backward"
-    lines = [
-        *_lines("time", "eager", column, rows),
-        *_lines("captured", "captured", column, rows),
-        *_lines("memory", "eager", "extra_mib", rows),
-    ]
+    measured = [("time", "eager", column), ("captured", "captured", column)]
+    measured += [("memory", "eager", "extra_mib")]
+    lines = [line for kind in measured for line in _lines(*kind, rows)]
     head = ["n", "measured", *_labels(rows), "floor", "best peer ÷ ours"]
     payload = f", payload {rows[0]['variant']}" if case == "sort_by" else ""
     return f"### `{case}`{payload}\n\n{_table(head, lines)}\n{_accuracy(rows)}{_origin(rows)}\n"
@@ -189,10 +187,9 @@ def _lines(name: str, mode: str, column: str, rows: Sequence[Row]) -> list[list[
     fits = []
     for label in labels:
         points = [(row["n"], row[column]) for row in here if _label(row) == label and row[column]]
-        fits.append(growth.exponent(points))
-    if any(fit is not None for fit in fits):
-        lines.append(["∝ n^", name, *("" if fit is None else f"{fit:.2f}" for fit in fits), "", ""])
-    return lines
+        fit = growth.exponent(points)
+        fits.append("" if fit is None else f"{fit:.2f}")
+    return [*lines, ["∝ n^", name, *fits, "", ""]] if any(fits) else lines
 
 
 def _labels(rows: Sequence[Row]) -> list[str]:

@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.util
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -29,12 +30,13 @@ Matrix = Callable[[Tensor], Tensor]
 _HIDDEN = -1e9
 _STEEPNESS = 10.0
 _LEAST = 1e-20  # of a probability, where its logarithm is taken
+OTT_STEPS = 100
 
 
 def absent() -> list[str]:
     """Return the engines whose package is not installed."""
-    specs = {name: importlib.util.find_spec(module) for name, (module, _) in cases.PACKAGES.items()}
-    return [name for name, spec in specs.items() if spec is None]
+    modules = [(name, module) for name, (module, _) in cases.PACKAGES.items()]
+    return [name for name, module in modules if importlib.util.find_spec(module) is None]
 
 
 def engine_of(case: Case) -> Engine:
@@ -97,6 +99,43 @@ def bitonic_values(keys: Tensor, steepness: float = _STEEPNESS) -> Tensor:
     return keys
 
 
+# The default gradient of OTT solves a linear system, which often fails in float32.
+def ott_calls(
+    case: str, keys: Tensor, weight: Tensor
+) -> tuple[Callable[[], Tensor], Callable[[], list[Tensor]]]:
+    """Return a call of OTT's soft sort or ranks, compiled by JAX, and one with its gradient."""
+    # XLA gets as many threads as torch; it reads these variables only when it is loaded.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("PJRT_NPROC", str(torch.get_num_threads()))
+    if torch.get_num_threads() == 1:
+        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    jax: Any = importlib.import_module("jax")
+    start = importlib.import_module("ott.initializers.linear.initializers").DefaultInitializer()
+    function = functools.partial(
+        getattr(
+            importlib.import_module("ott.tools.soft_sort"),
+            {"soft_sort": "sort", "soft_rank": "ranks"}[case],
+        ),
+        axis=-1,
+        implicit_diff=None,
+        min_iterations=OTT_STEPS,
+        max_iterations=OTT_STEPS,
+        initializer=start,
+    )
+
+    def with_gradient(x: Any, slope: Any) -> Any:
+        result, pull = jax.vjp(function, x)
+        return result, *pull(slope)
+
+    inputs = [jax.numpy.asarray(t.detach().numpy()) for t in (keys, weight)]
+    alone, together = jax.jit(function), jax.jit(with_gradient)
+
+    def both() -> list[Tensor]:
+        return [torch.from_dlpack(x) for x in jax.block_until_ready(together(*inputs))]
+
+    return lambda: torch.from_dlpack(jax.block_until_ready(alone(inputs[0]))), both
+
+
 def _places(keys: Tensor) -> Tensor:
     return torch.arange(keys.shape[-1], dtype=keys.dtype, device=keys.device)
 
@@ -128,8 +167,7 @@ def _our_loss(reach: int | None, keys: Tensor, given: Tensor) -> Tensor:
 
 
 def _torchsort(name: str, keys: Tensor, _: Tensor) -> Tensor:
-    module: Any = importlib.import_module("torchsort")
-    return getattr(module, name)(keys)
+    return getattr(importlib.import_module("torchsort"), name)(keys)
 
 
 def _torchsort_loss(keys: Tensor, given: Tensor) -> Tensor:

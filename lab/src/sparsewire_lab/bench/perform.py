@@ -15,11 +15,10 @@ from torch import Tensor
 
 import sparsewire as sw
 from sparsewire.engines import Name
-from sparsewire_lab.bench import ceilings, exactness, ott
+from sparsewire_lab.bench import ceilings, exactness, peers
 from sparsewire_lab.bench.cases import FEW, OTT, OURS, OWN_ENGINES, SORTS, Case
 from sparsewire_lab.bench.floors import sizes_of
 from sparsewire_lab.bench.measure import CudaMeter, Meter, captured, meter_for
-from sparsewire_lab.bench.peers import engine_of
 from sparsewire_lab.bench.problems import (
     LayerProblem,
     Named,
@@ -85,7 +84,7 @@ def exact_results(case: Case, problem: Problem, engine: Name = "reference") -> N
 
     Under `vmap` sorts are the products of the matrices of all cuts, which is their definition.
     """
-    function = engine_of(case)
+    function = peers.engine_of(case)
     if case.case in SORTS and case.engine == OURS and case.case != "order_loss":
         function = torch.vmap(function)
     with sw.engine(engine):
@@ -121,9 +120,9 @@ def _perform_function(case: Case, setting: Setting, meter: Meter, row: Row) -> N
     name: Any = case.engine if case.engine in OWN_ENGINES else OURS
     with sw.engine(name):
         if case.engine == OTT:
-            forward, both = ott.ott_calls(case.case, problem)
+            forward, both = peers.ott_calls(case.case, problem.inputs["keys"], problem.weight)
         else:
-            engine = engine_of(case)
+            engine = peers.engine_of(case)
             forward = functools.partial(problem.forward, engine)
             both = functools.partial(problem.both, engine)
         capture_mib = None
@@ -218,7 +217,7 @@ def _time(
 
 def _check_function(case: Case, setting: Setting, results: Named, row: Row) -> None:
     if case.engine == OTT:
-        return add_note(row, f"{ott.NOTE}; not checked")
+        return add_note(row, f"{peers.OTT_STEPS} steps, unrolled; not checked")
     sorts = case.case in SORTS
     # Peers of sorting are functions of their own: only their rounding is measured.
     truth = _truth(replace(case, mode="eager") if sorts else case.inputs, setting)

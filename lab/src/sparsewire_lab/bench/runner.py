@@ -1,5 +1,6 @@
 """A run: performs every case in turn, and yields each row as soon as it is complete."""
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from sparsewire_lab.bench.record import Row, complete
 from sparsewire_lab.bench.worker import WorkerLostError
 
 
-class Run:
+class Run(contextlib.AbstractContextManager["Run"]):
     """Performs cases one after the other, and survives whatever fails in one of them.
 
     Args:
@@ -31,9 +32,6 @@ class Run:
         self.columns = {**columns, **about["columns"]}
         self._limits = Limits(about["memory"], seconds, about["absent"])
         self.rows: list[Row] = []
-
-    def __enter__(self) -> "Run":
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._worker is not None:
