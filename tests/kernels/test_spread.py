@@ -126,7 +126,7 @@ def test_every_degree_of_freedom(degrees, r, dtype, device):
     ids=str,
 )
 def test_every_shape(shape, repeats, device):
-    compare_terms(*case(*shape, repeats), device, torch.float64, 1e-13)
+    compare_terms(*case(*shape, repeats=repeats), device, torch.float64, 1e-13)
 
 
 @pytest.mark.parametrize(("k", "m"), [(0, 5), (3, 0), (0, 0)])

@@ -131,7 +131,7 @@ def test_by_hand(engine):
     density=DENSITIES,
 )
 def test_every_engine_equals_the_reference(engine, shape, repeats, density):
-    leaves, fixed = case(*shape, repeats, density=density, degrees=1.5)
+    leaves, fixed = case(*shape, repeats=repeats, density=density, degrees=1.5)
     assert_same(run(engine, leaves, fixed), run(spread_reference, leaves, fixed))
 
 
