@@ -1,5 +1,7 @@
 """Cases that would need too much memory or time are skipped with the reason."""
 
+from typing import Any
+
 import pytest
 from lab.tests.bench.rows import make_row
 
@@ -9,44 +11,45 @@ from sparsewire_lab.bench.limits import Limits, reason_to_skip, table_bytes
 ROOMY = Limits(memory=2**40, seconds=10.0)
 
 
+def reason(case: Case, *rows: Any, **limits: Any) -> str | None:
+    return reason_to_skip(case, rows, ROOMY._replace(**limits))
+
+
 def row(n: int, ms: float | None, **columns: object) -> dict[str, object]:
     return make_row(n=n, pairs=24 * n * n, ms_forward_backward=ms, **columns)
 
 
 def test_tables_that_do_not_fit_are_not_tried() -> None:
-    limits = Limits(memory=2**30, seconds=10.0)
     for engine in ("reference", "plain"):
-        assert reason_to_skip(Case("spread", engine, 256), [], limits) is None
-        reason = reason_to_skip(Case("spread", engine, 1024), [], limits)
-        assert reason == "its tables would need about 1.1 GiB; 1.0 GiB are allowed"
+        assert reason(Case("spread", engine, 256), memory=2**30) is None
+        too_large = "its tables would need about 1.1 GiB; 1.0 GiB are allowed"
+        assert reason(Case("spread", engine, 1024), memory=2**30) == too_large
     for engine in ("auto", "chunked", "keops"):
-        assert reason_to_skip(Case("spread", engine, 1024), [], limits) is None
+        assert reason(Case("spread", engine, 1024), memory=2**30) is None
 
 
 def test_time_is_expected_to_grow_with_the_pairs_at_most() -> None:
     rows = [row(64, 1.0), row(128, 3000.0)]
-    assert reason_to_skip(Case("spread", "auto", 128), rows[:1], ROOMY) is None
-    reason = reason_to_skip(Case("spread", "auto", 256), rows, ROOMY)
-    assert reason == "would take up to 12.0 s a call; 10 s are allowed"
-    assert reason_to_skip(Case("spread", "chunked", 256), rows, ROOMY) is None
-    assert reason_to_skip(Case("step", "auto", 256), rows, ROOMY) is None
+    assert reason(Case("spread", "auto", 128), rows[0]) is None
+    too_slow = "would take up to 12.0 s a call; 10 s are allowed"
+    assert reason(Case("spread", "auto", 256), *rows) == too_slow
+    assert reason(Case("spread", "chunked", 256), *rows) is None
+    assert reason(Case("step", "auto", 256), *rows) is None
 
 
 def test_what_grew_slowly_is_expected_to_go_on_so() -> None:
     """Linear so far: 16 times the size is 16^1.3 times as long at most, not 16²."""
-    case = Case("spread", "auto", 2**20)
-    once = [row(2**16, 60.0)]
-    assert reason_to_skip(case, once, ROOMY) == "would take up to 15.4 s a call; 10 s are allowed"
-    assert reason_to_skip(case, [row(2**12, 60.0 / 16), *once], ROOMY) is None
-    strict = Limits(2**40, seconds=1.0)
-    reason = reason_to_skip(case, [row(2**12, 60.0 / 16), *once], strict)
-    assert reason == "would take up to 2.2 s a call; 1 s are allowed"
-    same = reason_to_skip(case, [row(2**12, 60.0), *once], strict)
-    assert same is None  # 16 · 60 ms
+    case, last = Case("spread", "auto", 2**20), row(2**16, 60.0)
+    assert reason(case, last) == "would take up to 15.4 s a call; 10 s are allowed"
+    linear = row(2**12, 60.0 / 16)
+    assert reason(case, linear, last) is None
+    too_slow = "would take up to 2.2 s a call; 1 s are allowed"
+    assert reason(case, linear, last, seconds=1.0) == too_slow
+    assert reason(case, row(2**12, 60.0), last, seconds=1.0) is None  # 16 · 60 ms
 
 
 @pytest.mark.parametrize(
-    ("status", "note", "reason"),
+    ("status", "note", "want"),
     [
         ("skipped", "would take long", "n=64 was given up already"),
         ("failed", "stopped after 180 s", "n=64 was given up already"),
@@ -54,21 +57,19 @@ def test_what_grew_slowly_is_expected_to_go_on_so() -> None:
         ("wrong", "wrong: …", None),
     ],
 )
-def test_what_was_given_up_stays_so(status: str, note: str, reason: str | None) -> None:
-    rows = [row(64, None, status=status, note=note)]
-    assert reason_to_skip(Case("spread", "auto", 256), rows, ROOMY) == reason
+def test_what_was_given_up_stays_so(status: str, note: str, want: str | None) -> None:
+    assert reason(Case("spread", "auto", 256), row(64, None, status=status, note=note)) == want
 
 
 def test_graphs_are_captured_of_short_calls_that_work() -> None:
     case = Case("spread", "auto", 64, mode="captured")
-    assert reason_to_skip(case, [row(64, 200.0)], ROOMY) is None
-    assert "launches" in (reason_to_skip(case, [row(64, 300.0)], ROOMY) or "")
-    failed = row(64, None, status="failed")
-    assert reason_to_skip(case, [failed], ROOMY) == "eager was failed"
+    assert reason(case, row(64, 200.0)) is None
+    assert "launches" in (reason(case, row(64, 300.0)) or "")
+    assert reason(case, row(64, None, status="failed")) == "eager was failed"
 
 
 @pytest.mark.parametrize(
-    ("case", "engine", "reason"),
+    ("case", "engine", "want"),
     [
         ("spread", "keops", "pykeops is not installed: pip install 'sparsewire-lab[keops]'"),
         ("soft_sort", TORCHSORT, "torchsort is not installed: pip install torchsort"),
@@ -77,16 +78,14 @@ def test_graphs_are_captured_of_short_calls_that_work() -> None:
         ("soft_sort", VALUES, "this network needs a power of two"),
     ],
 )
-def test_what_cannot_run_is_named(case: str, engine: str, reason: str) -> None:
-    limits = Limits(2**40, 10.0, absent=["keops", TORCHSORT, OTT])
-    assert reason_to_skip(Case(case, engine, 9, batch=3), [], limits) == reason
+def test_what_cannot_run_is_named(case: str, engine: str, want: str) -> None:
+    assert reason(Case(case, engine, 9, batch=3), absent=["keops", TORCHSORT, OTT]) == want
 
 
 def test_tables_of_sorts_that_do_not_fit_are_not_tried() -> None:
-    tight = Limits(2**30, 10.0)
-    reason = reason_to_skip(Case("soft_sort", "softsort", 1024, batch=64), [], tight)
-    assert reason == "its tables would need about 3.0 GiB; 1.0 GiB are allowed"
-    assert reason_to_skip(Case("soft_sort", OURS, 4096, batch=64), [], tight) is None
+    too_large = "its tables would need about 3.0 GiB; 1.0 GiB are allowed"
+    assert reason(Case("soft_sort", "softsort", 1024, batch=64), memory=2**30) == too_large
+    assert reason(Case("soft_sort", OURS, 4096, batch=64), memory=2**30) is None
     assert table_bytes(Case("order_loss", OURS, 4096, "", "captured", batch=64)) > 2**34
     assert table_bytes(Case("order_loss", OURS, 4096, batch=64)) == 0
     odd, bitonic = (table_bytes(Case("soft_sort", e, 64, batch=1)) for e in MATRICES[-2:])
@@ -96,9 +95,9 @@ def test_tables_of_sorts_that_do_not_fit_are_not_tried() -> None:
 def test_the_time_of_sorts_may_grow_with_the_cube() -> None:
     kind = {"case": "soft_sort", "engine": "odd-even"}
     rows = [row(16, 10.0, **kind), row(64, 640.0, **kind)]
-    reason = reason_to_skip(Case("soft_sort", "odd-even", 256, batch=1), rows, ROOMY)
-    assert reason == "would take up to 41.0 s a call; 10 s are allowed"
+    too_slow = "would take up to 41.0 s a call; 10 s are allowed"
+    assert reason(Case("soft_sort", "odd-even", 256, batch=1), *rows) == too_slow
 
 
 def test_ceilings_are_always_measured() -> None:
-    assert reason_to_skip(Case("ceilings", "copy"), [], Limits(0, 0.0)) is None
+    assert reason(Case("ceilings", "copy"), memory=0, seconds=0.0) is None
