@@ -107,9 +107,8 @@ def test_calls_begin_without_gradients() -> None:
 
 @pytest.mark.parametrize("result", [1.0, "loss", [torch.ones(2), 3], {"a": (None, 2.5)}])
 def test_results_that_a_graph_would_freeze_are_refused(result: Any) -> None:
-    with pytest.raises(
-        TypeError, match=r"^result\S* must be a tensor or None, .*; got (float|str|int)"
-    ):
+    message = r"^result\S* must be a tensor or None, .*; got (float|str|int)"
+    with pytest.raises(TypeError, match=message):
         capture(lambda: result, device="cpu")()
 
 
@@ -122,25 +121,20 @@ def test_arguments_that_are_not_data_are_refused() -> None:
         step({"a": [torch.ones(2), torch.eye(2).to_sparse()]})
 
 
-def test_where_a_step_runs_must_be_known() -> None:
+@pytest.mark.usefixtures("unchecked")
+def test_what_cannot_be_captured_is_refused() -> None:
     assert capture(lambda: torch.ones(2), device="cpu")().sum() == 2
     with pytest.raises(ValueError, match="device must be given for a step without"):
         capture(lambda: torch.ones(2))()
-
-
-@pytest.mark.parametrize("name", ["LBFGS", "Adagrad", "Adafactor"])
-def test_optimizers_that_compute_on_the_host_are_refused(name: str) -> None:
-    training = Training(optimizer=name)
-    with pytest.raises(ValueError, match=f"have the option capturable; {name} computes on the"):
-        capture(training.step, optimizer=training.optimizer)
-    capture(training.step, optimizer=training.optimizer, enabled=False)
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(("warmup", "error"), [(0, ValueError), (1.5, TypeError)])
-def test_bad_warmup_is_refused(warmup: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="warmup must be"):
-        capture(lambda x: x, warmup=warmup)
+    bad: Any
+    for bad, error in ((0, ValueError), (1.5, TypeError)):
+        with pytest.raises(error, match="warmup must be"):
+            capture(lambda x: x, warmup=bad)
+    for name in ("LBFGS", "Adagrad", "Adafactor"):  # they compute on the host
+        training = Training(optimizer=name)
+        with pytest.raises(ValueError, match=f"have the option capturable; {name} computes on the"):
+            capture(training.step, optimizer=training.optimizer)
+        capture(training.step, optimizer=training.optimizer, enabled=False)
 
 
 # On a pretended device: the CPU, and graphs that call the function again. The order of things is
@@ -212,11 +206,8 @@ def test_pretended_training_is_the_plain_one(pretended, optimizer: str, before: 
     plain.run(plain.step, 0, before)
     for number, (x, y) in enumerate(plain.data[before:20]):
         assert step.captured == (number > 3)
-        assert repr(step) == (
-            "CapturedStep(step: captured on cpu)"
-            if number > 3
-            else f"CapturedStep(step: {number} of 3 warm-up calls on cpu)"
-        )
+        state = "captured" if number > 3 else f"{number} of 3 warm-up calls"
+        assert repr(step) == f"CapturedStep(step: {state} on cpu)"
         assert_same([step(x, y)], [plain.step(x, y).detach()], 1e-5)
         assert_same(ours.parameters(), plain.parameters(), 1e-5)
         for schedule in schedules:
@@ -258,17 +249,18 @@ def test_pretended_arguments_are_fixed_by_the_first_call(pretended) -> None:
     for number in range(6):
         want = x["a"][0] * 2 + number * one
         assert torch.equal(step(x, number * one, scale=2.0), want)
+    of_x, of_scale = (
+        r"argument x\['a'\]\[0\] must be as in the",
+        r"argument scale .* first call, 2\.0",
+    )
+    those = r"must be those of the first call, .*'1', 'scale'\]; got .*\[0\]\", 'scale'\]$"
     for args, scale, message in (
         ((x, one[:2]), 2.0, r"argument 1 .*, torch.float32 \(3,\); got torch.float32 \(2,\)\."),
         ((x, one.double()), 2.0, r"argument 1 .*, torch.float32 \(3,\); got torch.float64 \(3,\)"),
-        (({"a": [one[:2]]}, one), 2.0, r"argument x\['a'\]\[0\] must be as in the first call"),
-        ((x, one), 3.0, r"argument scale .* first call, 2\.0; got 3\.0\. A graph"),
-        ((x, one), 2, r"argument scale .* first call, 2\.0; got 2\. A graph"),
-        (
-            (x,),
-            2.0,
-            r"must be those of the first call, .*'1', 'scale'\]; got .*\[0\]\", 'scale'\]$",
-        ),
+        (({"a": [one[:2]]}, one), 2.0, f"{of_x} first call"),
+        ((x, one), 3.0, rf"{of_scale}; got 3\.0\. A graph"),
+        ((x, one), 2, rf"{of_scale}; got 2\. A graph"),
+        ((x,), 2.0, those),
     ):
         with pytest.raises(ValueError, match=message):
             step(*args, scale=scale)
@@ -293,9 +285,8 @@ def test_pretended_failures_are_explained_each_time(pretended) -> None:
     before, state = training.parameters(), training.optimizer.state_dict()
     bad.append(True)
     for _ in range(2):
-        with pytest.raises(
-            RuntimeError, match=r"captured .*\(RuntimeError: called a sync.*tion\)"
-        ) as e:
+        message = r"captured .*\(RuntimeError: called a sync.*tion\)"
+        with pytest.raises(RuntimeError, match=message) as e:
             training.run(step, 3, 4)
         assert "enabled=False" in str(e.value)
         assert str(e.value.__cause__).startswith("called a synchronizing")
@@ -392,10 +383,7 @@ def test_cuda_replays_draw_anew(own: bool) -> None:
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
 @pytest.mark.parametrize(
     "schedule",
-    [
-        lambda one: ExponentialLR(one, 0.8),
-        lambda one: LambdaLR(one, lambda epoch: 1 / (1 + epoch)),
-    ],
+    [lambda one: ExponentialLR(one, 0.8), lambda one: LambdaLR(one, lambda epoch: 1 / (1 + epoch))],
     ids=["ExponentialLR", "LambdaLR"],
 )
 def test_cuda_schedulers_go_on(optimizer: str, schedule: Callable[..., Any]) -> None:
@@ -461,8 +449,8 @@ def test_cuda_what_is_elsewhere_or_of_another_form_is_refused() -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda loss: loss.item(),
-        lambda loss: print(loss),
+        Tensor.item,
+        print,
         lambda loss: 1 if loss > 0 else 0,
         lambda loss: torch.tensor([1.0, 2.0], device="cuda"),
         lambda loss: torch.cuda.synchronize(),
