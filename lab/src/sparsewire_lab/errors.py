@@ -63,7 +63,6 @@ def debug_mode(wanted: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(DEBUG_VARIABLE, None)
-        else:
+        os.environ.pop(DEBUG_VARIABLE, None)
+        if before is not None:
             os.environ[DEBUG_VARIABLE] = before

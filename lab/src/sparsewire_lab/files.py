@@ -3,7 +3,7 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -20,23 +20,20 @@ def write_whole(path: Path, data: bytes, before: Callable[[], None] | None = Non
         before: Called when the data is on the disk, just before the file gets its name.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if before is not None:
-            before()
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise DiskError(
-            f"{path} could not be written, {len(data):,} bytes: {error.strerror or error}"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with _disk_errors(f"{path} could not be written, {len(data):,} bytes"):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if before is not None:
+                before()
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def check_writable(folder: Path) -> None:
@@ -45,18 +42,15 @@ def check_writable(folder: Path) -> None:
     Raises:
         DiskError: It cannot be created or written to.
     """
-    try:
+    with _disk_errors(f"{folder} must be a folder to write to"):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError as error:
-        reason = error.strerror or error
-        raise DiskError(f"{folder} must be a folder to write to: {reason}") from error
 
 
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file, in one write; after a line that was cut off, begin a new one."""
-    try:
+    with _disk_errors(f"{path} could not be added to"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
             size = file.seek(0, os.SEEK_END)
@@ -66,8 +60,6 @@ def append_line(path: Path, line: str) -> None:
             file.write(f"{line}\n".encode())
             file.flush()
             os.fsync(file.fileno())
-    except OSError as error:
-        raise DiskError(f"{path} could not be added to: {error.strerror or error}") from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -78,3 +70,12 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@contextlib.contextmanager
+def _disk_errors(problem: str) -> Iterator[None]:
+    """Raise a `DiskError` that says the problem, and why, in place of an `OSError`."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(f"{problem}: {error.strerror or error}") from error

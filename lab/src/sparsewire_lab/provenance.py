@@ -63,12 +63,10 @@ def commit(folder: Path) -> str:
     """Return the commit of a clone, marked if its source was changed; "unknown" elsewhere."""
     if said := os.environ.get(COMMIT_VARIABLE):
         return said
-    head = _git(folder, "rev-parse", "HEAD")
-    if head is None:
+    if (head := _git(folder, "rev-parse", "HEAD")) is None:
         return "unknown"
-    return head + (
-        "+changes" if _git(folder, "status", "--porcelain", "--", "src", "lab/src") else ""
-    )
+    changed = _git(folder, "status", "--porcelain", "--", "src", "lab/src")
+    return f"{head}+changes" if changed else head
 
 
 def now() -> str:

@@ -124,11 +124,11 @@ def _measure(arguments: Arguments, path: Path) -> int:
     from sparsewire_lab.bench.runner import Run, say
     from sparsewire_lab.bench.worker import Worker, WorkerLostError
 
-    quick, on_gpu = arguments.quick, torch.cuda.is_available()
-    if arguments.device == "cuda" and not on_gpu:
+    quick, device = arguments.quick, arguments.device
+    if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda needs a CUDA device and a torch built for it")
-    on_gpu = on_gpu and arguments.device != "cpu"
-    device = "cuda" if on_gpu else "cpu"
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = device == "cuda"
     setting = Setting(
         device=device,
         threads=arguments.threads,
@@ -144,7 +144,6 @@ def _measure(arguments: Arguments, path: Path) -> int:
         "plan": "quick" if quick else "sizes" if arguments.sizes else "full",
     }
     rows: list[dict[str, Any]] = []
-    interrupted = False
     # Long enough to compile in: only what hangs is stopped.
     patience = 60.0 if quick else max(180.0, 10 * seconds)
     try:
@@ -155,13 +154,13 @@ def _measure(arguments: Arguments, path: Path) -> int:
                 rows.append(row)
                 if arguments.json:
                     print(json.dumps(row), flush=True)
+        status = 0
     except KeyboardInterrupt:
-        interrupted = True
+        status = INTERRUPTED
         say(f"\ninterrupted: {len(rows)} of {len(cases)} rows are recorded")
     except WorkerLostError as error:
         return complain("sparsewire bench", f"{device} could not be used: {error}")
-    file = sys.stderr if arguments.json else sys.stdout
     if rows:
-        publish(path, arguments.page, file)
+        publish(path, arguments.page, sys.stderr if arguments.json else sys.stdout)
     bad = [r for r in rows if r["status"] in ("failed", "wrong") and r["engine"] in OWN_ENGINES]
-    return INTERRUPTED if interrupted else int(bool(bad))
+    return status or int(bool(bad))

@@ -71,10 +71,8 @@ def run(arguments: Mnist | Show, words: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     del words
     arguments.check()
-    if isinstance(arguments, Show):
-        return _show(arguments)
     try:
-        return _fetch(arguments)
+        return _show(arguments) if isinstance(arguments, Show) else _fetch(arguments)
     except KeyboardInterrupt:
         print("\ninterrupted: the same command goes on from here", file=sys.stderr)
         return INTERRUPTED

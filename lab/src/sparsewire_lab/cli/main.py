@@ -103,7 +103,7 @@ def run(words: Sequence[str]) -> int:
         print(overview(), end="")
         return 0
     for word in words:
-        if not _is_utf8(word):
+        if any("\ud800" <= character <= "\udfff" for character in word):  # bytes, undecoded
             raise UsageError(f"arguments must be UTF-8; got {word!a}")
     name = words[0].replace("_", "-")
     if name == "--version":
@@ -165,14 +165,6 @@ def _message(error: Exception) -> str:
     if text and (ours or kind is RuntimeError or issubclass(kind, OSError | ValueError)):
         return text
     return f"{kind.__name__}: {text.partition(chr(10))[0]}".removesuffix(": ")
-
-
-def _is_utf8(word: str) -> bool:
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _end_quietly() -> int:

@@ -1,6 +1,7 @@
 """`sparsewire reproduce`: make every run behind a page of results, or the README's table."""
 
 import importlib
+import itertools
 import os
 import shlex
 import subprocess
@@ -124,11 +125,9 @@ def by_seed(words: Sequence[str]) -> list[list[str]]:
     if "--seeds" not in words:
         return [list(words)]
     start = words.index("--seeds")
-    end = start + 1
-    while end < len(words) and words[end].isdigit():
-        end += 1
-    rest = [*words[:start], *words[end:]]
-    return [[*rest, "--seeds", seed] for seed in words[start + 1 : end]]
+    seeds = list(itertools.takewhile(str.isdigit, words[start + 1 :]))
+    rest = [*words[:start], *words[start + 1 + len(seeds) :]]
+    return [[*rest, "--seeds", seed] for seed in seeds]
 
 
 def _at_once(count: int, commands: Sequence[Sequence[str]]) -> int:

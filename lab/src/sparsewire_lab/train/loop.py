@@ -170,9 +170,7 @@ class Training:
             frame = self.trial.snapshot(self.step)
             # Drawn before any of them is written: what cannot be drawn leaves no half of them.
             pictures = self.trial.pictures(self.step, frame) if events.wanted else {}
-        loss = self.meter.mean()
-        if loss is not None:
-            loss = self._average(loss)
+        loss = self._average(self.meter.mean())
         point = {"step": self.step, "seconds": round(self.seconds, 3), "loss": loss, **metrics}
         for name, value in point.items():
             self.curve.setdefault(name, []).append(value)
@@ -351,8 +349,8 @@ class Training:
             return number
         return int(self.fabric.all_reduce(torch.tensor(number), reduce_op="max"))  # pyright: ignore
 
-    def _average(self, loss: float) -> float:
-        if self.fabric.world_size == 1:
+    def _average(self, loss: float | None) -> float | None:
+        if loss is None or self.fabric.world_size == 1:
             return loss
         return float(self.fabric.all_reduce(torch.tensor(loss), reduce_op="mean"))  # pyright: ignore
 
