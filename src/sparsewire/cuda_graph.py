@@ -148,10 +148,7 @@ class CapturedStep(Generic[P, R]):
             self.reset()
             self._home = home
         if not self.enabled or home.type != _DEVICE:
-            there = {
-                k: part.to(home) if torch.is_tensor(part) else part for k, part in parts.items()
-            }
-            result = self._run(*self._over_arguments(lambda name, _: there[name], args, kwargs))
+            result = self._run(*self._over_arguments(self._at_home, args, kwargs))
         else:
             self._load(parts, args, kwargs)
             self._set_rates()
@@ -182,6 +179,9 @@ class CapturedStep(Generic[P, R]):
             return torch.device("cuda", torch.cuda.current_device())
         return home
 
+    def _at_home(self, _: str, part: Any) -> Any:
+        return part.to(self._home) if torch.is_tensor(part) else part
+
     def _run(self, args: Any, kwargs: Any) -> Any:
         # Otherwise the graph would add to gradients that exist at its capture, even freed ones.
         for one in self.optimizers:
@@ -207,11 +207,10 @@ class CapturedStep(Generic[P, R]):
     def _load(self, parts: dict[str, Any], args: Any, kwargs: Any) -> None:
         """Copy the arguments into the buffers of the graph, which the first call allocates."""
         if not self._calls:
-            self._buffers = {
+            self._buffers = buffers = {
                 name: torch.empty_like(part, device=self._home) if torch.is_tensor(part) else part
                 for name, part in parts.items()
             }
-            buffers = self._buffers
             self._arguments = self._over_arguments(lambda name, _: buffers[name], args, kwargs)
         if parts.keys() != self._buffers.keys():
             raise ValueError(
@@ -297,13 +296,12 @@ class CapturedStep(Generic[P, R]):
                     failure = error  # the first one: ending an aborted capture raises another
         except Exception as error:
             failure = failure or error
-        made = [
-            value is not state.get(parameter, {}).get(key)
+        made = (
+            torch.is_tensor(value) and value is not state.get(parameter, {}).get(key)
             for one, state in zip(self.optimizers, states, strict=True)
             for parameter, values in one.state.items()
             for key, value in values.items()
-            if torch.is_tensor(value)
-        ]
+        )
         if failure is None and any(made):
             failure = RuntimeError(
                 "an optimizer created state, and every replay would create it again; a parameter "
@@ -373,15 +371,11 @@ def _form(value: Any) -> str:
 @contextlib.contextmanager
 def _waiting_is_an_error() -> Iterator[None]:
     """Let torch refuse to wait for the device, before CUDA does so and aborts the capture."""
-
-    def set_mode(mode: int) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns that it does not detect every wait
-            torch.cuda.set_sync_debug_mode(mode)
-
     before = torch.cuda.get_sync_debug_mode()
-    set_mode(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns, once, that it does not detect every wait
+        torch.cuda.set_sync_debug_mode(2)
     try:
         yield
     finally:
-        set_mode(before)
+        torch.cuda.set_sync_debug_mode(before)

@@ -19,6 +19,9 @@ from sparsewire.ops import flat_index, mark_repeats
 # Variance above the floor with which a tuple starts at its new place.
 _FRESH_VARIANCE = 0.01
 
+# What a checkpoint holds, besides the number of steps.
+_STATE = "places", "gradients", "ages", "moves"
+
 # Tuples of different places that are nearer than this share both places; settled ones are 1 apart.
 _TOO_NEAR = 0.7
 
@@ -37,8 +40,7 @@ class Rewire:
       starts there with a small variance, a fresh optimiser state and, if values are learned, with
       the value 0; its old value is added to that of the tuple with which it shared its place.
 
-    Nothing dense is stored: at most four places are saved for each tuple. The method of the paper
-    has no such step.
+    Nothing dense is stored: at most four places are saved for each tuple.
 
     Args:
         layer: A layer with free parameters (`SparseLayer`, or `HyperLayer` of a `FreeTuples`) of
@@ -90,6 +92,9 @@ class Rewire:
         if any(id(p) not in known for p in self.source.parameters()):
             raise ValueError("optimizer must hold the parameters of the layer; some are missing")
         tuples, device = len(self.source.raw_means), self.source.raw_means.device
+        # Whether each tuple has a learned value of its own.
+        own = len(self.source.values) == tuples and layer.value_of is None
+        self._owns_values = own and isinstance(self.source.values, nn.Parameter)
         saved = 4 * tuples
         self.steps = 0
         self.places = torch.zeros(saved, dtype=torch.int64, device=device)
@@ -128,7 +133,9 @@ class Rewire:
         turn = wasted.cumsum(0) - 1
         moved = wasted & (turn < count)
         goal = free[turn.clamp(0, len(free) - 1)]
-        self._hand_over(moved & repeated, keeper)
+        if self._owns_values:
+            values = self.source.values
+            values.index_add_(0, keeper, torch.where(moved & repeated, values, 0.0))
         self._settle(moved, goal)
         self.ages.masked_fill_(moved, 0)
         self.moves += moved.sum()
@@ -136,17 +143,14 @@ class Rewire:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the saved places and counts, for a checkpoint."""
-        tensors = ("places", "gradients", "ages", "moves")
-        return {"steps": self.steps, **{name: getattr(self, name).clone() for name in tensors}}
+        return {"steps": self.steps, **{name: getattr(self, name).clone() for name in _STATE}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what `state_dict` returned; the layer must have as many tuples as then."""
-        if state["ages"].shape != self.ages.shape:
-            raise ValueError(
-                f"state must be of a layer with {len(self.ages)} tuples; got {len(state['ages'])}"
-            )
+        if (saved := len(state["ages"])) != (tuples := len(self.ages)):
+            raise ValueError(f"state must be of a layer with {tuples} tuples; got {saved}")
         self.steps = int(state["steps"])
-        for name in ("places", "gradients", "ages", "moves"):
+        for name in _STATE:
             getattr(self, name).copy_(state[name])
 
     def _on_sample(self, sample: Sample) -> None:
@@ -184,35 +188,21 @@ class Rewire:
         """Mark places that are earlier in the list already."""
         return mark_repeats(places.unsqueeze(-1), (math.prod(self._space),))
 
-    def _hand_over(self, leaving: Bool[Tensor, " k"], keeper: Int[Tensor, " k"]) -> None:
-        """Add the values of tuples that leave a shared place to the one that stays."""
-        if self._owns_values():
-            values = self.source.values
-            values.index_add_(0, keeper, torch.where(leaving, values, 0.0))
-
     def _settle(self, moved: Bool[Tensor, " k"], goal: Int[Tensor, " k"]) -> None:
         """Put the moved tuples at their goals, in the state of new tuples."""
-        layer, source = self.layer, self.source
-        means = layer.raw_means_at(_unflatten(goal, self._space))
-        start = torch.full_like(source.raw_variances, self._fresh_variance())
-        fresh: list[tuple[Tensor, Tensor]] = [
-            (source.raw_means, means),
-            (source.raw_variances, start),
-        ]
-        if self._owns_values():
-            fresh.append((source.values, torch.zeros_like(source.values)))
-        for parameter, start in fresh:
+        source = self.source
+        fresh: dict[Tensor, Tensor] = {
+            source.raw_means: self.layer.raw_means_at(_unflatten(goal, self._space)),
+            source.raw_variances: torch.full_like(source.raw_variances, self._fresh_variance()),
+        }
+        if self._owns_values:
+            fresh[source.values] = torch.zeros_like(source.values)
+        for parameter, start in fresh.items():
             rows = moved.view(-1, *[1] * (parameter.dim() - 1))
             parameter.copy_(torch.where(rows, start.to(parameter.dtype), parameter))
             for state in self.optimizer.state.get(parameter, {}).values():
                 if torch.is_tensor(state) and state.shape == parameter.shape:
                     state.masked_fill_(rows, 0)
-
-    def _owns_values(self) -> bool:
-        """Whether each tuple has a learned value of its own."""
-        values = self.source.values
-        own = len(values) == len(self.source.raw_means) and self.layer.value_of is None
-        return own and isinstance(values, nn.Parameter)
 
     def _fresh_variance(self) -> float:
         """Return the raw variance that `bound_variances` turns into a little above its floor."""
@@ -230,12 +220,9 @@ def contributions(wiring: Wiring) -> Float[Tensor, " k"]:
     Σ_j exp(−j² / 2σ²) over the integers is √(2π σ²) for wide densities, and 1 for narrow ones.
 
     Examples:
-        >>> one = torch.tensor([[1.0]])
-        >>> (
-        ...     contributions(Wiring(one, one / 10, -one[0])),
-        ...     contributions(Wiring(one, one * 100, one[0])),
-        ... )
-        (tensor([1.]), tensor([0.0399]))
+        >>> one = torch.tensor([[1.0], [1.0]])
+        >>> contributions(Wiring(one, torch.tensor([[0.1], [100.0]]), torch.tensor([-1.0, 1.0])))
+        tensor([1.0000, 0.0399])
     """
     mass = (2 * math.pi * wiring.variances).sqrt().clamp(min=1).prod(-1)
     return wiring.values.abs() / mass
@@ -249,15 +236,9 @@ def find_keepers(
 ) -> Int[Tensor, " k"]:
     """Return, for each tuple, a stronger one that holds its place or is too near; or itself.
 
-    A place is held by the strongest of the tuples that round to it. Tuples of neighbouring places
-    are too near below a distance of 0.7: they mix, often with values of opposite sign, and would
-    add up to one. A tuple that is another's keeper has none itself.
-
-    Args:
-        means: Means of the tuples.
-        held: The places to which they round.
-        strength: What they contribute there.
-        space: Sizes of the index axes.
+    A place is `held` by the strongest of the tuples whose means round to it. Tuples of neighbouring
+    places are too near below a distance of 0.7: they mix, often with values of opposite sign, and
+    would add up to one. A tuple that is another's keeper has none itself.
 
     Examples:
         >>> means = torch.tensor([[3.0], [3.1], [7.0], [3.6]])
