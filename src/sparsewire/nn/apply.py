@@ -43,45 +43,31 @@ def split_batch(x: Float[Tensor, "*x"], dims: int, groups: int) -> Float[Tensor,
 def join_batch(y: Float[Tensor, "w g *inner"], batch: Sequence[int]) -> Float[Tensor, "*y"]:
     """Undo `split_batch` for a batch of this shape."""
     each, larger = math.prod(batch) // y.shape[0], math.prod(batch) % y.shape[0]
-    if larger:
-        y = torch.cat([y[:larger].flatten(0, 1), y[larger:, :each].flatten(0, 1)])
-    else:
-        y = y.flatten(0, 1)
-    return y.unflatten(0, batch)
+    if not larger:
+        return y.flatten(0, 1).unflatten(0, batch)
+    parts = y[:larger].flatten(0, 1), y[larger:, :each].flatten(0, 1)
+    return torch.cat(parts).unflatten(0, batch)
 
 
 def read_directly(
-    layout: Template,
-    wiring: Wiring,
-    x: Float[Tensor, "*x"],
-    shapes: Shapes,
-    region: Sequence[int],
-    counts: tuple[int, int],
-    options: tuple[Any, ...],
+    layout: Template, wiring: Wiring, x: Float[Tensor, "*x"], shapes: Shapes, *options: Any
 ) -> Float[Tensor, "*y"] | None:
     """Sample, spread and contract in one kernel that stores nothing but the output.
 
     Returns None where there is no such kernel, or where the template does not say what is written.
-
-    Args:
-        layout: The template of the layer.
-        wiring: Means, variances and values, one for each instance of the batch, whose tuples are
-            contexts of their own.
-        x: The input, without feature dimensions.
-        shapes: Sizes of the output and input axes.
-        region: Sizes of the local region.
-        counts: Local and global samples.
-        options: Density, degrees of freedom and generator.
+    Each instance has a wiring whose tuples are contexts of their own; `x` has no feature
+    dimensions; `options` are the last arguments of `fused_gather`, from the region on.
     """
+    region, _, scattered, *_ = options
     ins, outs = math.prod(shapes.ins), math.prod(shapes.outs)
-    if not kernel_gathers(x.device, ins, layout.space(shapes), region, counts[1]):
+    if not kernel_gathers(x.device, ins, layout.space(shapes), region, scattered):
         return None
     if (reading := layout.reading(shapes, x.device)) is None:
         return None
     batch = wiring.values.shape[:-1]
     means, variances, values = (t.flatten(0, len(batch) - 1) for t in wiring)
     flat = x.reshape(math.prod(batch), ins)
-    y = fused_gather(means, variances, values, flat, reading.addresses, region, *counts, *options)
+    y = fused_gather(means, variances, values, flat, reading.addresses, *options)
     if reading.rows is not None:
         y = y.new_zeros(y.shape[0], outs).index_add(1, reading.rows, y)
     return y.reshape((*batch, *shapes.outs))

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsewire.annotations import Bool, Float, Int
+from sparsewire.annotations import Bool
 from sparsewire.checks import check_count, check_rank, constant
-from sparsewire.nn.layout import Layout, Placed, Shapes, along
+from sparsewire.nn.layout import Indices, Layout, Means, Placed, Samples, Shapes, Shares, along
 from sparsewire.ops import fractions
 from sparsewire.ops.bound import Edge, check_resolution, unbound_fractions
 from sparsewire.ops.repeats import flat_columns
@@ -26,9 +26,7 @@ class _IntervalLayout(Layout):
         """Return the first and last place in a row, for integer rows and for those in between."""
         raise NotImplementedError
 
-    def bound(
-        self, raw: Float[Tensor, "*b r"], shapes: Shapes, edge: Edge
-    ) -> Float[Tensor, "*b r"]:
+    def bound(self, raw: Means, shapes: Shapes, edge: Edge) -> Means:
         """Bound the row to the matrix, and the second column to the row's limits."""
         down, across = fractions(raw, edge).unbind(-1)
         check_resolution(self.space(shapes), down.dtype)
@@ -36,9 +34,7 @@ class _IntervalLayout(Layout):
         low, high = self.limits(row, shapes)
         return torch.stack([row, low + across * (high - low)], dim=-1)
 
-    def unbound(
-        self, indices: Int[Tensor, "*b r"], shapes: Shapes, edge: Edge
-    ) -> Float[Tensor, "*b r"]:
+    def unbound(self, indices: Indices, shapes: Shapes, edge: Edge) -> Means:
         """Take the second column's position between the limits of its row."""
         row, place = indices.double().unbind(-1)
         last = constant([shapes.outs[0] - 1], torch.float64, row.device)
@@ -47,13 +43,13 @@ class _IntervalLayout(Layout):
         across = along(place, *self.limits(down * (shapes.outs[0] - 1), shapes))
         return unbound_fractions(torch.stack([down, across], dim=-1), edge)
 
-    def allowed(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Bool[Tensor, "*b"]:
+    def allowed(self, indices: Indices, shapes: Shapes) -> Bool[Tensor, "*b"]:
         """Return which tuples lie between the limits of their row."""
         row, place = indices.unbind(-1)
         low, high = self.limits(row, shapes)
         return (low <= place) & (place <= high)
 
-    def settle(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Int[Tensor, "*b r"]:
+    def settle(self, indices: Indices, shapes: Shapes) -> Indices:
         """Move the second column between the limits of the rounded row."""
         row, place = indices.unbind(-1)
         return torch.stack([row, place.clamp(*self.limits(row, shapes))], dim=-1)
@@ -98,9 +94,7 @@ class BandedLayout(_IntervalLayout):
         high = (shapes.ins[0] - 1 + self.below - row).clamp(max=self.below + self.above)
         return low, high
 
-    def place(
-        self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
-    ) -> Placed:
+    def place(self, indices: Samples, values: Shares, shapes: Shapes) -> Placed:
         """Turn the place inside the band into a column; excluded tuples have value 0 anywhere."""
         row, place = indices.unbind(-1)
         col = (row + place - self.below).clamp(0, shapes.ins[0] - 1)
@@ -132,29 +126,20 @@ class BlockDiagonalLayout(Layout):
 
     def check_context(self, tuples: int, context: int) -> None:
         """Refuse contexts of tuples in different blocks."""
-        if self.tuples % context:
-            raise ValueError(
-                f"context must divide {self.tuples}, the number of tuples in a block; got {context}"
-            )
+        if (each := self.tuples) % context:
+            raise ValueError(f"context must divide {each}, the tuples of a block; got {context}")
 
-    def place(
-        self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
-    ) -> Placed:
+    def place(self, indices: Samples, values: Shares, shapes: Shapes) -> Placed:
         """Shift each context to its block."""
-        contexts = indices.shape[-3]
-        context = torch.arange(contexts, device=indices.device).unsqueeze(-1)
-        block = context.div(contexts // self.blocks, rounding_mode="floor")
+        blocks = torch.arange(self.blocks, device=indices.device).unsqueeze(-1)
+        block = blocks.repeat_interleave(indices.shape[-3] // self.blocks, dim=0)
         height, width = self.space(shapes)
         rows, cols = indices[..., 0] + block * height, indices[..., 1] + block * width
         return Placed(rows.flatten(-2), cols.flatten(-2), values.flatten(-2))
 
 
 class ConvolutionLayout(Layout):
-    """One sparse kernel at every position; learned are (out channel, in channel, *offset).
-
-    The input is (channels, *positions) with zeros around it. The kernel is sampled once and
-    repeated at every position, so that W is a convolution in training too.
-    """
+    """One sparse kernel, sampled once and repeated at every position; see `Convolution`."""
 
     def __init__(
         self, kernel: Sequence[int], stride: int = 1, padding: int | Sequence[int] | None = None
@@ -162,11 +147,8 @@ class ConvolutionLayout(Layout):
         self.kernel = check_rank("kernel", kernel)
         self.stride = check_count("stride", stride, least=1)
         if padding is None:
-            pads = [n // 2 for n in self.kernel]
-        elif isinstance(padding, (tuple, list)):
-            pads = list(padding)
-        else:
-            pads: list[Any] = [padding] * len(self.kernel)
+            padding = [n // 2 for n in self.kernel]
+        pads: Any = padding if isinstance(padding, (tuple, list)) else [padding] * len(self.kernel)
         self.padding = tuple(check_count("padding", pad) for pad in pads)
         if len(self.padding) != len(self.kernel):
             raise ValueError(
@@ -195,9 +177,7 @@ class ConvolutionLayout(Layout):
             )
         return (shapes.outs[0], shapes.ins[0], *self.kernel)
 
-    def place(
-        self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
-    ) -> Placed:
+    def place(self, indices: Samples, values: Shares, shapes: Shapes) -> Placed:
         """Repeat the kernel at every position; elements that read outside the input get value 0."""
         outs, ins = shapes.outs[1:], shapes.ins[1:]
         out_channel, in_channel, *offset = indices.unsqueeze(-2).unbind(-1)

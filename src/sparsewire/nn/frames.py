@@ -30,18 +30,13 @@ def frame_points(
 ) -> Float[Tensor, "*b rows cols 2"]:
     """Return the points of a grid, row by row: down and right, as raw means.
 
-    With the bound at the points they are raw, for the edge `"sigmoid"`; otherwise they are
-    positions, with the image at [0, 1], for the edge `"clamp"`.
+    The numbers of a box are top, left, bottom, right; those of an affine frame, its centre, then
+    the vectors from it to the middle of the lower and of the right side; those of a quadrangle, the
+    corners top left, top right, bottom left and bottom right. All points are (down, right).
 
-    Args:
-        numbers: For a box, top, left, bottom, right; for an affine frame, the centre, then the
-            vectors from it to the middle of the lower and of the right side; for a
-            quadrangle, the corners top left, top right, bottom left and bottom right. All
-            points are (down, right).
-        frame: Kind of the frame.
-        bound: What a sigmoid bounds to the image: the corners, the points, or nothing.
-        rows: Points from top to bottom.
-        cols: Points from left to right.
+    A sigmoid bounds the corners, the points, or nothing to the image. With the bound at the points
+    they are raw, for the edge `"sigmoid"`; otherwise they are positions, with the image at [0, 1],
+    for the edge `"clamp"`.
 
     Examples:
         >>> box = torch.tensor([0.25, 0.25, 0.75, 0.5]).logit()
@@ -49,8 +44,10 @@ def frame_points(
         tensor([[0.2500, 0.3750, 0.5000],
                 [0.2500, 0.3750, 0.5000]])
     """
-    if bound == "corners":
-        numbers = _bounded(numbers, frame)
+    if bound == "corners" and frame == "affine":
+        numbers = torch.cat([numbers[..., :2].sigmoid(), numbers[..., 2:].tanh() / 2], dim=-1)
+    elif bound == "corners":
+        numbers = numbers.sigmoid()
     matrix = _matrix(frame, rows, cols, numbers.dtype, numbers.device)
     # Not a matrix product: that may be rounded to fewer digits than positions need.
     points = (numbers.unsqueeze(-1) * matrix).sum(-2)
@@ -66,14 +63,10 @@ def corners_of(points: Float[Tensor, "*b rows cols 2"]) -> Float[Tensor, "*b 4 2
 def start_numbers(
     frame: Frame, bound: Bound, cover: float, shift: tuple[float, float] = (0.0, 0.0)
 ) -> Float[Tensor, " n"]:
-    """Return numbers for an upright frame in the middle of the image.
+    """Return numbers for an upright frame that covers this share of the image's height and width.
 
-    Args:
-        frame: Kind of the frame.
-        bound: What a sigmoid will bound to the image.
-        cover: Share of the height and of the width that it covers, between 0 and 1.
-        shift: Its distance from the middle, down and right, in shares of the image; with the bound
-            at the points, that of the middle of the frame.
+    Its distance from the middle of the image is `shift`, down and right, in shares of the image;
+    with the bound at the points, that is the distance of the middle of the frame.
 
     Examples:
         >>> points = frame_points(
@@ -87,24 +80,20 @@ def start_numbers(
     check_range("cover", cover, 1e-3, 1 - 1e-3)
     for part in shift:
         check_range("shift", part, -(1 - cover) / 2 + 1e-6, (1 - cover) / 2 - 1e-6)
-    half = cover / 2
+    side, middle = cover / 2, [0.5 + part for part in shift]
     if bound == "points":
         # The sigmoid comes later: near the middle it shrinks distances to a quarter.
-        half, moved = _logit(0.5 + half), [4 * part for part in shift]
-        ends = [(m - half, m + half) for m in moved]
-        middle, sides = moved, half
-    elif bound == "none":
-        ends = [(0.5 + m - half, 0.5 + m + half) for m in shift]
-        middle, sides = [0.5 + m for m in shift], half
-    else:
-        ends = [(_logit(0.5 + m - half), _logit(0.5 + m + half)) for m in shift]
-        middle, sides = [_logit(0.5 + m) for m in shift], math.atanh(cover)
-    (top, bottom), (left, right) = ends
-    if frame == "affine":
-        return torch.tensor([*middle, sides, 0.0, 0.0, sides])
-    if frame == "box":
-        return torch.tensor([top, left, bottom, right])
-    return torch.tensor([top, left, top, right, bottom, left, bottom, right])
+        side, middle = _logit(0.5 + side), [4 * part for part in shift]
+    low, high = [m - side for m in middle], [m + side for m in middle]
+    if bound == "corners":
+        side = math.atanh(cover)
+        low, middle, high = ([_logit(share) for share in part] for part in (low, middle, high))
+    numbers = {
+        "box": [*low, *high],
+        "affine": [*middle, side, 0.0, 0.0, side],
+        "quadrangle": [*low, low[0], high[1], high[0], low[1], *high],
+    }
+    return torch.tensor(numbers[frame])
 
 
 def start_of_all(
@@ -130,35 +119,21 @@ def _logit(share: float) -> float:
     return math.log(share / (1 - share))
 
 
-def _bounded(numbers: Tensor, frame: Frame) -> Tensor:
-    """Bound corners, or a centre and halves of sides, to the image."""
-    if frame != "affine":
-        return numbers.sigmoid()
-    return torch.cat([numbers[..., :2].sigmoid(), numbers[..., 2:].tanh() / 2], dim=-1)
-
-
 @cached
 def _matrix(
     frame: Frame, rows: int, cols: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, "n p"]:
-    """Return what each number of a frame adds to the points: (numbers, rows · cols · 2).
-
-    Cached, since captured steps need the same tensor in every call.
-    """
+    """Return what each number of a frame adds to the points: (numbers, rows · cols · 2)."""
     down, right = (
         torch.linspace(0, 1, n, dtype=torch.float64) if n > 1 else torch.full((1,), 0.5).double()
         for n in (rows, cols)
     )
     u, v = (t.flatten() for t in torch.meshgrid(down, right, indexing="ij"))
-    if frame == "box":
-        parts = [(1 - u, 0), (1 - v, 1), (u, 0), (v, 1)]
-    elif frame == "affine":
-        one = torch.ones_like(u)
-        parts = [(t, axis) for t in (one, 2 * u - 1, 2 * v - 1) for axis in (0, 1)]
-    else:
-        corners = ((1 - u) * (1 - v), (1 - u) * v, u * (1 - v), u * v)
-        parts = [(t, axis) for t in corners for axis in (0, 1)]
-    matrix = torch.zeros(len(parts), rows * cols, 2, dtype=torch.float64)
-    for number, (weight, axis) in enumerate(parts):
-        matrix[number, :, axis] = weight
-    return matrix.flatten(1).to(device, dtype)
+    # Numbers come in pairs, the first for down and the second for right, with one weight or two.
+    weights = {
+        "box": ((1 - u, 1 - v), (u, v)),
+        "affine": ((torch.ones_like(u),), (2 * u - 1,), (2 * v - 1,)),
+        "quadrangle": (((1 - u) * (1 - v),), ((1 - u) * v,), (u * (1 - v),), (u * v,)),
+    }
+    pairs = torch.stack([torch.stack([pair[0], pair[-1]], dim=-1) for pair in weights[frame]])
+    return pairs.diag_embed().transpose(1, 2).flatten(0, 1).flatten(1).to(device, dtype)

@@ -1,4 +1,4 @@
-"""The result of training: a plain sparse tensor with a forward pass, no longer sampled."""
+"""Linear maps of sparse tensors: what all layers share, and their frozen form."""
 
 import contextlib
 import math
@@ -7,13 +7,90 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sparsewire.annotations import Int
-from sparsewire.checks import check_floating, check_integer, check_shape
+from sparsewire.checks import (
+    check_count,
+    check_devices,
+    check_floating,
+    check_integer,
+    check_open_shape,
+    check_shape,
+)
 from sparsewire.nn.layout import Placed, Shapes
-from sparsewire.nn.linear_map import LinearMap
 from sparsewire.ops.bound import working_dtype
+
+
+class LinearMap(nn.Module):
+    """Base class of modules that multiply the axes `in_shape` of an input by a sparse tensor."""
+
+    bias: Tensor | None
+
+    def __init__(
+        self, in_shape: Sequence[int | None], out_shape: Sequence[int], features: int
+    ) -> None:
+        super().__init__()
+        self.in_shape = check_open_shape("in_shape", in_shape)
+        self.out_shape = check_shape("out_shape", out_shape)
+        self.features = check_count("features", features)
+
+    def _check_input(self, x: Tensor) -> int:
+        """Return how many dimensions of the input belong to the batch."""
+        check_floating("x", x)
+        last = x.dim() - self.features
+        first = last - len(self.in_shape)
+        if first < 0 or not _fits(x.shape[first:last], self.in_shape):
+            raise ValueError(
+                f"x must have shape (*b, *in_shape, *features) with in_shape {self.in_shape} and "
+                f"{self.features} feature dimensions; got {tuple(x.shape)}"
+            )
+        return first
+
+    def _shapes(self, x: Tensor | None) -> Shapes:
+        if x is not None:
+            return self._shapes_and_batch(x)[0]
+        if None in self.in_shape:
+            raise ValueError(
+                f"x (or in_shape, to freeze) must be given, since the layer's in_shape "
+                f"{self.in_shape} leaves sizes open; got None"
+            )
+        return self._shapes_for(self.in_shape)
+
+    def _shapes_for(self, in_shape: Sequence[int | None]) -> Shapes:
+        """Return the shapes of W for an input of this size, which must fit the layer's."""
+        mine, given = self.in_shape, tuple(in_shape)
+        if None in given or not _fits(given, mine):
+            raise ValueError(f"in_shape must be {mine}, with a number for each None; got {given}")
+        return Shapes(self.out_shape, check_shape("in_shape", given))  # pyright: ignore
+
+    def _shapes_and_batch(self, x: Tensor) -> tuple[Shapes, tuple[int, ...]]:
+        """Return the shapes of W for this input, and the shape of the batch."""
+        first = self._check_input(x)
+        if (home := next(self.parameters(), None)) is not None:
+            check_devices(x=x, layer=home)
+        ins = x.shape[first : first + len(self.in_shape)]
+        return self._shapes_for(ins), tuple(x.shape[:first])
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Note the shapes in the metadata of the state, as PyTorch does with version numbers."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        metadata = getattr(destination, "_metadata", {}).get(prefix[:-1])
+        if metadata is not None:
+            metadata["in_shape"], metadata["out_shape"] = self.in_shape, self.out_shape
+
+    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, state_dict: Mapping[str, Any], prefix: str, metadata: Mapping[str, Any], *args: Any
+    ) -> None:
+        """Refuse the state of a module with other shapes, before anything is taken from it."""
+        mine = self.in_shape, self.out_shape
+        saved = metadata.get("in_shape", mine[0]), metadata.get("out_shape", mine[1])
+        if not (_fits(saved[0], mine[0]) and _fits(saved[1], mine[1])):
+            raise ValueError(
+                f"state_dict must be of a layer with in_shape {mine[0]} and out_shape {mine[1]}; "
+                f"got in_shape {saved[0]} and out_shape {saved[1]}"
+            )
+        super()._load_from_state_dict(state_dict, prefix, metadata, *args)
 
 
 class FrozenLayer(LinearMap):
@@ -138,7 +215,8 @@ class FrozenLayer(LinearMap):
     ) -> None:
         """Take the number of elements from the state, after checking that they lie inside W."""
         names = [prefix + name for name in Placed._fields]
-        if all(name in state_dict for name in names):
+        missing = [name for name in names if name not in state_dict]
+        if not missing:
             saved = Placed(*(state_dict[name] for name in names))
             _check_state(saved, prefix, self._out_size, self._in_size)
             saved = _in_order(saved)
@@ -146,10 +224,17 @@ class FrozenLayer(LinearMap):
                 mine = getattr(self, name)
                 setattr(self, name, mine.new_empty(tensor.shape, dtype=tensor.dtype))
             state_dict = {**state_dict, **dict(zip(names, saved, strict=True))}
-        elif any(name in state_dict for name in names):
-            missing = [name for name in names if name not in state_dict]
+        elif len(missing) < len(names):
             raise ValueError(f"{', '.join(names)} must come together; got none for {missing}")
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _fits(sizes: Sequence[int | None], expected: Sequence[int | None]) -> bool:
+    """Whether sizes are as expected, where neither is open."""
+    return len(sizes) == len(expected) and all(
+        have is None or want is None or have == want
+        for have, want in zip(sizes, expected, strict=True)
+    )
 
 
 @contextlib.contextmanager
@@ -173,15 +258,12 @@ def _in_order(placed: Placed) -> Placed:
 
 def _check_state(saved: Placed, prefix: str, rows: int, cols: int) -> None:
     """Refuse a state that is not a sparse matrix of this size."""
-    check_integer(f"{prefix}rows", saved.rows)
-    check_integer(f"{prefix}cols", saved.cols)
+    for name, index, size in (("rows", saved.rows, rows), ("cols", saved.cols, cols)):
+        check_integer(prefix + name, index)
+        if index.numel() and not 0 <= index.min() <= index.max() < size:
+            bad = f"{int(index.min())} … {int(index.max())}"
+            raise ValueError(f"{prefix}{name} must lie in 0 … {size - 1}; got {bad}")
     check_floating(f"{prefix}values", saved.values)
     if saved.rows.dim() != 1 or len({tuple(tensor.shape) for tensor in saved}) != 1:
         shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in saved._asdict().items())
         raise ValueError(f"{prefix}rows, cols and values must be lists of one length; got {shapes}")
-    for name, index, size in (("rows", saved.rows, rows), ("cols", saved.cols, cols)):
-        if index.numel() and not 0 <= index.min() <= index.max() < size:
-            raise ValueError(
-                f"{prefix}{name} must lie in 0 … {size - 1}; "
-                f"got {int(index.min())} … {int(index.max())}"
-            )

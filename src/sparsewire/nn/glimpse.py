@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from sparsewire.annotations import Float
 from sparsewire.checks import check_choice, check_count, check_open_shape
 from sparsewire.nn.frames import (
-    BOUNDS,
     COUNTS,
     FRAMES,
     Bound,
@@ -21,6 +20,7 @@ from sparsewire.nn.frames import (
 )
 from sparsewire.nn.frozen import FrozenLayer
 from sparsewire.nn.hyper import HyperLayer, Mode
+from sparsewire.nn.layout import fan_in
 from sparsewire.nn.source_network import REDUCTION, SourceNetwork, grid_for
 from sparsewire.nn.wiring import Wiring, reads_input
 
@@ -50,8 +50,6 @@ class Glimpse(nn.Module):
         cover: Share of the image's sides that the frames cover before training, when the source
             returns zeros: most of it, so that there is something to see and to learn from. Several
             frames start a fraction of a grid step apart, and together see more than one.
-        local_samples: Integer tuples sampled around each point, the paper's a_l.
-        global_samples: Integer tuples sampled from everywhere, the paper's a_g.
         region: Sizes of the local region; 20 as in the paper, at most the image, if not given.
         **options: More of `HyperLayer`: `evaluation`, `window`, `variance_floor`, `density`, …
 
@@ -88,10 +86,10 @@ class Glimpse(nn.Module):
         if len(sides) != 2:
             raise ValueError(f"size must be a side, or rows and columns; got {sides}")
         rows, cols = (check_count("size", n, least=1) for n in sides)
-        check_count("glimpses", glimpses, least=1)
+        self.size, self.glimpses = (rows, cols), check_count("glimpses", glimpses, least=1)
         known = [n for n in shape[1:] if n is not None]
         if region is None:
-            region = min(_REGION, *known) if known else _REGION
+            region = min([_REGION, *known])
         channels = shape[0]
         check_choice("frame", frame, FRAMES)
         if source is None:
@@ -101,15 +99,14 @@ class Glimpse(nn.Module):
                     f"source; got {shape}. Pass a source= for smaller images"
                 )
             source = SourceNetwork(channels, glimpses * COUNTS[frame], grid_for(shape[1:]))
-        self.size, self.glimpses = (rows, cols), glimpses
-        check_choice("bound", bound, BOUNDS)
-        places = torch.ones(glimpses, channels, rows, cols).nonzero()
-        learned = torch.full((len(places), 2), -1)
+        out_shape = (glimpses, channels, rows, cols)
+        template = fan_in(out_shape, shape)
+        template[:, 4] = template[:, 1]  # each output reads its own channel
         self.layer = HyperLayer(
-            _FrameSource(source, frame, bound, cover, (glimpses, channels, rows, cols)),
+            _FrameSource(source, frame, bound, cover, out_shape),
             in_shape=shape,
-            out_shape=(glimpses, channels, rows, cols),
-            template=torch.cat([places, places[:, 1:2], learned], dim=1),
+            out_shape=out_shape,
+            template=template,
             edge="sigmoid" if bound == "points" else "clamp",
             local_samples=local_samples,
             global_samples=global_samples,
@@ -124,13 +121,7 @@ class Glimpse(nn.Module):
         mode: Mode | None = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "*b g c k l"]:
-        """Return the glimpses of a batch of images.
-
-        Args:
-            x: The images, any batch prefix.
-            mode: As in `HyperLayer.forward`.
-            generator: As in `HyperLayer.forward`.
-        """
+        """Return the glimpses of a batch of images, with the options of `HyperLayer.forward`."""
         return self.layer(x, mode=mode, generator=generator)
 
     def wiring(self, x: Float[Tensor, "*b c h w"]) -> Wiring:
@@ -147,11 +138,7 @@ class Glimpse(nn.Module):
         return points[..., 0, :, :, :]  # all channels look at the same places
 
     def freeze(self, in_shape: Sequence[int] | None = None) -> FrozenLayer:
-        """Return the rounded glimpses as a fixed map, if the source does not read the image.
-
-        Args:
-            in_shape: Channels, height and width, where the layer leaves some of them open.
-        """
+        """Return the rounded glimpses as a fixed map, as `HyperLayer.freeze` does."""
         return self.layer.freeze(in_shape)
 
     @property
@@ -160,20 +147,16 @@ class Glimpse(nn.Module):
 
         They have shape (*b, g, k, l, 2), are measured in shares of the image, and have a gradient.
         """
-        return self._frame_source.on_points
+        return self.layer.source.on_points
 
     @on_points.setter
     def on_points(self, on_points: Callable[[Tensor], None] | None) -> None:
-        self._frame_source.on_points = on_points
+        self.layer.source.on_points = on_points
 
     @property
     def places_read(self) -> int:
         """How many numbers of an image all glimpses read together."""
         return math.prod(self.layer.out_shape)
-
-    @property
-    def _frame_source(self) -> "_FrameSource":
-        return self.layer.source
 
 
 class _FrameSource(nn.Module):
@@ -183,12 +166,7 @@ class _FrameSource(nn.Module):
     on_points: Callable[[Tensor], None] | None = None
 
     def __init__(
-        self,
-        source: nn.Module,
-        frame: Frame,
-        bound: Bound,
-        cover: float,
-        shape: tuple[int, int, int, int],
+        self, source: nn.Module, frame: Frame, bound: Bound, cover: float, shape: Sequence[int]
     ) -> None:
         super().__init__()
         self.source = source

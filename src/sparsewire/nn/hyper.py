@@ -5,20 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from sparsewire.annotations import Float, Int
-from sparsewire.checks import (
-    check_choice,
-    check_count,
-    check_range,
-    check_rank,
-    check_saved,
-)
+from sparsewire.checks import check_choice, check_count, check_range, check_rank, check_saved
 from sparsewire.nn.apply import contract_placed, join_batch, read_directly, split_batch
-from sparsewire.nn.frozen import FrozenLayer
+from sparsewire.nn.frozen import FrozenLayer, LinearMap
 from sparsewire.nn.layout import Shapes, Template, choose_layout, region_sizes
-from sparsewire.nn.linear_map import LinearMap
 from sparsewire.nn.wiring import (
     Sample,
     Wiring,
@@ -141,8 +134,7 @@ class HyperLayer(LinearMap):
         self.region = region
         self.context = None if context is None else check_count("context", context, least=1)
         self.wirings = check_count("wirings", wirings, least=1)
-        if edge is None:
-            edge = getattr(source, "edge", None)
+        edge = getattr(source, "edge", None) if edge is None else edge
         self.edge: Edge = "sigmoid" if edge is None else check_choice("edge", edge, EDGES)
         self.variance_scale = check_range("variance_scale", variance_scale, 0.0, 1e6)
         self.variance_floor = check_range("variance_floor", variance_floor, 0.0, 1e6)
@@ -152,8 +144,7 @@ class HyperLayer(LinearMap):
         self.evaluation: Mode = check_choice("evaluation", evaluation, MODES)
         self.window = window
         self.layout = choose_layout(source, template)
-        numbers = check_value_numbers(share_values)
-        self._value_count = 0 if numbers is None else int(numbers.max()) + 1
+        numbers, self._value_count = check_value_numbers(share_values)
         self.register_buffer("value_of", numbers)
         self.bias = nn.Parameter(torch.zeros(self.out_shape)) if bias else None
         if None not in self.in_shape:
@@ -166,7 +157,7 @@ class HyperLayer(LinearMap):
         x: Float[Tensor, "*x"],
         *,
         mode: Mode | None = None,
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> Float[Tensor, "*y"]:
         """Transform a batch.
 
@@ -188,10 +179,10 @@ class HyperLayer(LinearMap):
                 f"source must return one wiring, or one for each instance of the batch {batch}; "
                 f"got a prefix of {prefix}"
             )
-        y = self._transform(x, wiring, shapes, batch, mode, generator)
+        y = self._transform(x, wiring, shapes, mode, generator)
         if mode == "sampled" and self.training and self.hardness is not None:
             with torch.no_grad():
-                hard = self._transform(x, wiring, shapes, batch, "rounded", generator)
+                hard = self._transform(x, wiring, shapes, "rounded", generator)
                 change = ((hard - y) * self.hardness).to(y.dtype)
             y = y + change
         return y
@@ -199,8 +190,7 @@ class HyperLayer(LinearMap):
     def wiring(self, x: Float[Tensor, "*x"] | None = None) -> Wiring:
         """Return means, variances and values in the learned index space.
 
-        Args:
-            x: The input, for an adaptive layer or one whose input sizes may change.
+        Give `x` to an adaptive layer, or to one whose input sizes may change.
         """
         return self._wiring(x, self._shapes(x))
 
@@ -209,14 +199,11 @@ class HyperLayer(LinearMap):
         x: Float[Tensor, "*x"] | None = None,
         *,
         mode: Mode | None = None,
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> Sample:
         """Return the integer tuples and values of one pass, in the learned index space.
 
-        Args:
-            x: The input, for an adaptive layer or one whose input sizes may change.
-            mode: As in `forward`.
-            generator: As in `forward`.
+        Takes `x` as `wiring` does, and the options of `forward`.
         """
         shapes = self._shapes(x)
         return self._sample(self._wiring(x, shapes), shapes, self._mode(mode), generator)
@@ -225,8 +212,7 @@ class HyperLayer(LinearMap):
     def freeze(self, in_shape: Sequence[int] | None = None) -> FrozenLayer:
         """Return a module that holds only the rounded sparse tensor, with the same forward.
 
-        Args:
-            in_shape: Sizes of the input, where the layer leaves some of them open.
+        Give `in_shape` where the layer leaves sizes of the input open.
         """
         if self.adaptive:
             raise TypeError(
@@ -259,9 +245,8 @@ class HyperLayer(LinearMap):
 
         The values of tuples that the layout does not allow are NaN.
         """
-        rank = sample.indices.shape[-1]
         # As `sparsewire.ops.sample` orders them: 2^r nearest tuples first, for each mean.
-        nearest = 2**rank
+        nearest = 2 ** (rank := sample.indices.shape[-1])
         each = nearest + self.local_samples + self.global_samples
         indices = sample.indices.reshape(-1, each, rank)[:, nearest:].flatten(0, 1)
         values = sample.values.reshape(-1, each)[:, nearest:].flatten()
@@ -287,53 +272,39 @@ class HyperLayer(LinearMap):
         )
 
     def _transform(
-        self,
-        x: Tensor,
-        wiring: Wiring,
-        shapes: Shapes,
-        batch: tuple[int, ...],
-        mode: Mode,
-        generator: torch.Generator | None,
+        self, x: Tensor, wiring: Wiring, shapes: Shapes, mode: Mode, generator: Generator | None
     ) -> Tensor:
+        batch = x.shape[: x.dim() - len(shapes.ins) - self.features]
         groups, shared = min(self.wirings, math.prod(batch)), wiring.values.dim() == 1
-        y = None
-        if mode == "sampled" and groups > 1 and shared:
+        grouped, y = mode == "sampled" and groups > 1 and shared, None
+        if grouped:
             wiring = Wiring(*(t.expand(groups, *t.shape) for t in wiring))
-            grouped = split_batch(x, len(batch), groups)
-            y = join_batch(self._contract(grouped, wiring, shapes, mode, generator), batch)
+            x = split_batch(x, len(batch), groups)
         elif mode == "sampled" and not shared and not self.features:
             y = self._read_directly(x, wiring, shapes, generator)
         if y is None:
-            y = self._contract(x, wiring, shapes, mode, generator)
+            sample = self._sample(wiring, shapes, mode, generator)
+            if self.on_sample is not None and mode == "sampled" and sample.values.requires_grad:
+                self.on_sample(sample)
+            y = contract_placed(self.layout.place(*sample, shapes), x, shapes, self.features)
+        if grouped:
+            y = join_batch(y, batch)
         if self.bias is None:
             return y
         return y + self.bias.to(y.dtype).view((*self.out_shape, *[1] * self.features))
 
     def _read_directly(
-        self, x: Tensor, wiring: Wiring, shapes: Shapes, generator: torch.Generator | None
+        self, x: Tensor, wiring: Wiring, shapes: Shapes, generator: Generator | None
     ) -> Tensor | None:
         if type(self.layout) is not Template or self._context(wiring.values.shape[-1]) != 1:
             return None
         region = region_sizes("region", self.region, self.layout.space(shapes))
         counts = self.local_samples, self.global_samples
         options = self.density, self.degrees, generator
-        return read_directly(self.layout, wiring, x, shapes, region, counts, options)
-
-    def _contract(
-        self,
-        x: Tensor,
-        wiring: Wiring,
-        shapes: Shapes,
-        mode: Mode,
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        sample = self._sample(wiring, shapes, mode, generator)
-        if self.on_sample is not None and mode == "sampled" and sample.values.requires_grad:
-            self.on_sample(sample)
-        return contract_placed(self.layout.place(*sample, shapes), x, shapes, self.features)
+        return read_directly(self.layout, wiring, x, shapes, region, *counts, *options)
 
     def _sample(
-        self, wiring: Wiring, shapes: Shapes, mode: Mode, generator: torch.Generator | None
+        self, wiring: Wiring, shapes: Shapes, mode: Mode, generator: Generator | None
     ) -> Sample:
         space, context = self.layout.space(shapes), self._context(wiring.values.shape[-1])
         means, variances = (t.unflatten(-2, (-1, context)) for t in wiring[:2])
@@ -350,8 +321,7 @@ class HyperLayer(LinearMap):
             spans = region_sizes("window", spans, space)
             indices = window(nearest.to(means.dtype), space, spans).flatten(-3, -2)
         excluded = mark_repeats(indices, space)
-        allowed = self.layout.allowed(indices, shapes)
-        if allowed is not None:
+        if (allowed := self.layout.allowed(indices, shapes)) is not None:
             excluded |= ~allowed
         options = self.density, self.degrees, self.tolerance
         return Sample(indices, spread(means, variances, values, indices, excluded, *options))
@@ -362,14 +332,14 @@ class HyperLayer(LinearMap):
             raise ValueError("x must be given, since the source of this layer reads it; got None")
         space = self.layout.space(shapes)
         output = self.source(x) if self.adaptive else self.source()
-        raw = read_source(output, len(space), self.value_of, self._value_count, x)
-        means = self.layout.bound(raw.means, shapes, self.edge)
+        means, raw, values = read_source(output, len(space), self.value_of, self._value_count, x)
+        means = self.layout.bound(means, shapes, self.edge)
         scales = self.variance_scale, self.variance_floor
-        variances = bound_variances(without_copies(raw.variances), space, *scales)
+        variances = bound_variances(without_copies(raw), space, *scales)
         if self.variance_factor is not None:
             variances = (variances - self.variance_floor) * self.variance_factor
             variances = variances + self.variance_floor
-        return Wiring(means, variances.expand(*raw.variances.shape, -1), raw.values)
+        return Wiring(means, variances.expand(*raw.shape, -1), values)
 
     def _mode(self, mode: Mode | None) -> Mode:
         if mode is not None:

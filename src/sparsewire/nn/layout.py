@@ -13,18 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from sparsewire.annotations import Bool, Float, Int
-from sparsewire.checks import (
-    check_count,
-    check_integer,
-    check_open_shape,
-    check_sizes,
-    constant,
-)
+from sparsewire.checks import check_count, check_integer, check_open_shape, check_sizes, constant
 from sparsewire.ops import bound_means, flat_index
 from sparsewire.ops.bound import Edge, unbound_fractions
 from sparsewire.ops.fused_gather import Addresses
 from sparsewire.ops.repeats import flat_columns
 from sparsewire.ops.sample import check_region
+
+# Continuous and integer index tuples; the samples of each context, and their values.
+Means = Float[Tensor, "*b r"]
+Indices = Int[Tensor, "*b r"]
+Samples = Int[Tensor, "*w c m r"]
+Shares = Float[Tensor, "*w c m"]
 
 
 class Shapes(NamedTuple):
@@ -74,30 +74,24 @@ class Layout:
     def check_context(self, tuples: int, context: int) -> None:
         """Refuse a context of tuples that must not compete."""
 
-    def bound(
-        self, raw: Float[Tensor, "*b r"], shapes: Shapes, edge: Edge
-    ) -> Float[Tensor, "*b r"]:
+    def bound(self, raw: Means, shapes: Shapes, edge: Edge) -> Means:
         """Bound raw tuples to means inside the allowed part of the learned space."""
         return bound_means(raw, self.space(shapes), edge)
 
-    def unbound(
-        self, indices: Int[Tensor, "*b r"], shapes: Shapes, edge: Edge
-    ) -> Float[Tensor, "*b r"]:
+    def unbound(self, indices: Indices, shapes: Shapes, edge: Edge) -> Means:
         """Return raw tuples in float64 whose means round to these allowed indices."""
         last = constant([n - 1 for n in self.space(shapes)], torch.float64, indices.device)
         return unbound_fractions(along(indices.double(), 0.0, last), edge)
 
-    def allowed(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Bool[Tensor, "*b"] | None:
+    def allowed(self, indices: Indices, shapes: Shapes) -> Bool[Tensor, "*b"] | None:
         """Return which integer tuples may get a share; None where all may."""
         return None
 
-    def settle(self, indices: Int[Tensor, "*b r"], shapes: Shapes) -> Int[Tensor, "*b r"]:
+    def settle(self, indices: Indices, shapes: Shapes) -> Indices:
         """Move integer tuples that rounding put outside to the allowed place next to them."""
         return indices
 
-    def place(
-        self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
-    ) -> Placed:
+    def place(self, indices: Samples, values: Shares, shapes: Shapes) -> Placed:
         """Map learned integer tuples to elements of the flattened W."""
         outs = len(shapes.outs)
         rows = flat_index(indices[..., :outs], shapes.outs)
@@ -126,20 +120,19 @@ class Template(Layout, nn.Module):
                 "template must have shape (k, r), a row for each tuple and a column for each axis "
                 f"of W; got {tuple(table.shape)}"
             )
-        columns = list(enumerate(table.unbind(1)))
-        self.learned = [i for i, column in columns if bool((column == -1).all())]
+        least, largest = (ends.tolist() for ends in table.aminmax(dim=0))
+        self.learned = [i for i, n in enumerate(largest) if least[i] == n == -1]
         if not self.learned:
             raise ValueError("template must leave a column to learn (−1 in every row); got none")
-        fixed = [(i, column) for i, column in columns if i not in self.learned]
-        for i, column in fixed:
-            if (least := int(column.min())) < 0:
+        self._largest = {i: n for i, n in enumerate(largest) if i not in self.learned}
+        for i in self._largest:
+            if least[i] < 0:
                 raise ValueError(
                     "template must hold indices ≥ 0 in a fixed column, or −1 in every row of a "
-                    f"learned one; got {least} in column {i}"
+                    f"learned one; got {least[i]} in column {i}"
                 )
-        self._largest = {i: int(column.max()) for i, column in fixed}
         # A copy on the CPU, where addresses are computed once for each shape.
-        self._rows = table.tolist()
+        self._rows = table.clamp(min=0).tolist()
         self._readings: dict[tuple[Shapes, torch.device], Reading] = {}
         runs = torch.unique_consecutive(table, dim=0, return_counts=True)[1]
         self._runs: list[int] = runs.unique().tolist()
@@ -148,15 +141,14 @@ class Template(Layout, nn.Module):
     def space(self, shapes: Shapes) -> tuple[int, ...]:
         """Return the sizes of the learned columns."""
         sizes = (*shapes.outs, *shapes.ins)
-        if self.table.shape[1] != len(sizes):
+        if (columns := self.table.shape[1]) != (rank := len(sizes)):
             raise ValueError(
-                f"template must have {len(sizes)} columns, one for each axis of W; "
-                f"got {self.table.shape[1]}"
+                f"template must have {rank} columns, one for each axis of W; got {columns}"
             )
-        for i, largest in self._largest.items():
-            if largest >= sizes[i]:
+        for i, n in self._largest.items():
+            if n >= sizes[i]:
                 raise ValueError(
-                    f"template must hold indices below {sizes[i]} in column {i}; got {largest}"
+                    f"template must hold indices below {sizes[i]} in column {i}; got {n}"
                 )
         return tuple(sizes[i] for i in self.learned)
 
@@ -166,19 +158,15 @@ class Template(Layout, nn.Module):
 
     def check_context(self, tuples: int, context: int) -> None:
         """Refuse contexts of tuples with different fixed columns."""
-        if tuples != len(self.table):
-            raise ValueError(
-                f"template must have a row for each of the {tuples} tuples; got {len(self.table)}"
-            )
+        if tuples != (n := len(self.table)):
+            raise ValueError(f"template must have a row for each of the {tuples} tuples; got {n}")
         if any(run % context for run in self._runs):
             raise ValueError(
                 "context must group tuples with the same fixed columns of the template, which come "
                 f"in runs of {self._runs}; got {context}"
             )
 
-    def place(
-        self, indices: Int[Tensor, "*w c m r"], values: Float[Tensor, "*w c m"], shapes: Shapes
-    ) -> Placed:
+    def place(self, indices: Samples, values: Shares, shapes: Shapes) -> Placed:
         """Combine the learned columns with the fixed ones of their context."""
         fixed = self.table[:: len(self.table) // indices.shape[-3]]
         columns = [column.unsqueeze(-1) for column in fixed.unbind(-1)]
@@ -196,9 +184,8 @@ class Template(Layout, nn.Module):
             return None
         reading = None if torch.compiler.is_compiling() else self._readings.get((shapes, device))
         if reading is None:
-            places = [[0 if i in self.learned else n for i, n in enumerate(r)] for r in self._rows]
-            rows = [flat_columns([0, *place[:outs]], (1, *shapes.outs)) for place in places]
-            base = [flat_columns([0, *place[outs:]], (1, *shapes.ins)) for place in places]
+            rows = [flat_columns([0, *place[:outs]], (1, *shapes.outs)) for place in self._rows]
+            base = [flat_columns([0, *place[outs:]], (1, *shapes.ins)) for place in self._rows]
             # Outside of inference mode: an inference tensor could not be used by autograd later.
             with torch.inference_mode(False):
                 addresses = Addresses(
@@ -239,11 +226,9 @@ def region_sizes(
         return tuple(max(1, round(math.log2(n))) for n in space)
     if isinstance(region, Sequence):
         return check_region(name, region, space)
-    size = check_count(name, region, least=1)
-    if size > max(space):
-        raise ValueError(
-            f"{name} must be at most {max(space)}, the largest of {tuple(space)}; got {size}"
-        )
+    if (size := check_count(name, region, least=1)) > (most := max(space)):
+        sizes = tuple(space)
+        raise ValueError(f"{name} must be at most {most}, the largest of {sizes}; got {size}")
     return tuple(min(size, n) for n in space)
 
 

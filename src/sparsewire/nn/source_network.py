@@ -15,13 +15,7 @@ WIDTH = 128  # channels after the last convolution
 
 
 class ConvPair(nn.Module):
-    """Two 3 × 3 convolutions with ReLU, the second one followed by a max pool.
-
-    Args:
-        before: Channels of the input.
-        after: Channels of both convolutions.
-        pool: Side of the pooled squares; 1 for no pool.
-    """
+    """Two 3 × 3 convolutions with ReLU, from `before` to `after` channels, and a max pool."""
 
     def __init__(self, before: int, after: int, pool: int = 1) -> None:
         super().__init__()
@@ -40,11 +34,9 @@ class SourceNetwork(nn.Module):
     """Six convolutions and three linear layers, as in the paper's table "source architecture".
 
     Conv 32, 32, pool 4, conv 64, 64, pool 2, conv 128, 128, linear 512, 512, `outputs`, with ReLU
-    in between.
+    in between, for images of `channels` channels.
 
     Args:
-        channels: Channels of the image.
-        outputs: How many numbers the network returns.
         grid: Rows and columns of the input of the first linear layer; the paper's 100 × 100 images
             give 12 × 12. Larger feature maps are pooled to this grid, so images of any size are
             accepted.
@@ -67,8 +59,7 @@ class SourceNetwork(nn.Module):
         super().__init__()
         check_count("channels", channels, least=1)
         check_count("outputs", outputs, least=1)
-        rows, cols = (check_count("grid", n, least=1) for n in grid)
-        self.grid = (rows, cols)
+        rows, cols = self.grid = tuple(check_count("grid", n, least=1) for n in grid)
         self.features = conv_features(channels, pair)
         self.head = nn.Sequential(
             nn.Linear(WIDTH * rows * cols, 512),
@@ -80,11 +71,8 @@ class SourceNetwork(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
         """Return the numbers for each image."""
-        if min(x.shape[-2:]) < REDUCTION:
-            raise ValueError(
-                f"x must have at least {REDUCTION} rows and columns for "
-                f"{type(self).__name__}; got {tuple(x.shape)}"
-            )
+        if min(sides := tuple(x.shape[-2:])) < REDUCTION:
+            raise ValueError(f"x must have at least {REDUCTION} rows and columns; got {sides}")
         features = self.features(x)
         if features.shape[-2:] != self.grid:
             features = F.adaptive_max_pool2d(features, self.grid)

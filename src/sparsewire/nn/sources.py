@@ -60,13 +60,10 @@ class FreeTuples(nn.Module):
         super().__init__()
         check_count("tuples", tuples, least=1)
         check_count("rank", rank, least=1)
-        check_choice("edge", edge, EDGES)
         if values is not None:
             values = check_range("values", values, -_LARGEST_VALUE, _LARGEST_VALUE)
         count = tuples if value_count is None else check_count("value_count", value_count, least=1)
-        if seed is not None:
-            check_count("seed", seed)
-        self.edge: Edge = edge
+        self.edge: Edge = check_choice("edge", edge, EDGES)
         self.layout = Layout() if layout is None else layout
         self.initial_value = values
         self.raw_means = nn.Parameter(torch.empty(tuples, rank))
@@ -75,7 +72,8 @@ class FreeTuples(nn.Module):
             self.values = nn.Parameter(torch.empty(count))
         else:
             self.register_buffer("values", torch.empty(count))
-        self.reset_parameters(None if seed is None else torch.Generator().manual_seed(seed))
+        seeded = None if seed is None else torch.Generator().manual_seed(check_count("seed", seed))
+        self.reset_parameters(seeded)
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -103,7 +101,7 @@ class FreeTuples(nn.Module):
 class LowerTriangular(FreeTuples):
     """A sparse matrix with nothing above its diagonal.
 
-    Takes the keyword arguments of `FreeTuples` (`values`, `learn_values`, `edge`, `seed`).
+    This and the sources below take `values`, `learn_values`, `edge` and `seed` as `FreeTuples`.
 
     Examples:
         >>> import sparsewire as sw
@@ -120,8 +118,6 @@ class LowerTriangular(FreeTuples):
 class Banded(FreeTuples):
     """A sparse matrix with W[i, j] = 0 unless −below ≤ j − i ≤ above.
 
-    Takes the keyword arguments of `FreeTuples` (`values`, `learn_values`, `edge`, `seed`).
-
     Examples:
         >>> import sparsewire as sw
         >>> source = sw.Banded(below=1, above=0, tuples=20, seed=0)
@@ -136,8 +132,6 @@ class Banded(FreeTuples):
 
 class BlockDiagonal(FreeTuples):
     """A sparse matrix of equal blocks on the diagonal, each with its own `tuples` tuples.
-
-    Takes the keyword arguments of `FreeTuples` (`values`, `learn_values`, `edge`, `seed`).
 
     Examples:
         >>> import sparsewire as sw
@@ -161,11 +155,9 @@ class Convolution(FreeTuples):
 
     Args:
         kernel: Sizes of the kernel, one for each spatial axis.
-        tuples: Number of taps.
         stride: Step between positions.
         padding: Zeros around the input, on each side; kernel // 2 if not given, which keeps the
             size of the image for odd kernels.
-        **options: Keyword arguments of `FreeTuples` (`values`, `learn_values`, `edge`, `seed`).
 
     Examples:
         >>> import sparsewire as sw

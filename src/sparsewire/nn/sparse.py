@@ -22,19 +22,9 @@ class SparseLayer(HyperLayer):
     The paper's non-adaptive sparse (NAS) layer. In training the wiring is sampled in each pass; in
     evaluation each value is placed at its nearest index.
 
-    Args:
-        in_shape: Sizes of the input axes. `None` marks an axis whose size may change between calls.
-        out_shape: Sizes of the output axes.
-        tuples: Number of continuous tuples, k; the rows of the template if not given.
-        values: Initial value of all tuples; sampled from N(0, 1) if not given.
-        learn_values: Whether the values are learned, or fixed. With values fixed at 1 the plain
-            method finds identity matrices.
-        template: Index matrix that fixes some columns, see `HyperLayer`.
-        share_values: Number of the value that each tuple takes, for values shared between tuples.
-        edge: How raw means are folded onto the index axes.
-        seed: Seed of the initialisation; torch's global generator is used if not given.
-        **options: Everything else that `HyperLayer` takes: `local_samples`, `global_samples`,
-            `region`, `context`, `wirings`, `bias`, `evaluation`, …
+    The number k is `tuples`, or that of the template's rows. `values`, `learn_values`, `edge` and
+    `seed` are those of `FreeTuples`; all other arguments, and `**options`, those of `HyperLayer`.
+    With values fixed at 1 the plain method finds identity matrices.
 
     Examples:
         >>> import sparsewire as sw
@@ -66,25 +56,17 @@ class SparseLayer(HyperLayer):
             tuples = len(template) if tuples is None else tuples
         if tuples is None:
             raise TypeError("tuples must be given, or a template with a row for each; got None")
-        numbers = check_value_numbers(share_values, tuples)
+        numbers, count = check_value_numbers(share_values, tuples)
         source = FreeTuples(
             tuples,
             rank,
             values=values,
             learn_values=learn_values,
-            value_count=None if numbers is None else int(numbers.max()) + 1,
+            value_count=count,
             edge=edge,
             seed=seed,
         )
-        super().__init__(
-            source,
-            ins,
-            outs,
-            template=template,
-            share_values=numbers,
-            edge=edge,
-            **options,
-        )
+        super().__init__(source, ins, outs, template=template, share_values=numbers, **options)
         context = self._context(tuples)
         if None not in ins and context > (places := math.prod(self.space())):
             warnings.warn(

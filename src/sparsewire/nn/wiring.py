@@ -9,13 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sparsewire.annotations import Float, Int
-from sparsewire.checks import (
-    check_devices,
-    check_dims,
-    check_exact,
-    check_floating,
-    check_integer,
-)
+from sparsewire.checks import check_devices, check_dims, check_exact, check_floating, check_integer
 
 
 class Wiring(NamedTuple):
@@ -33,40 +27,23 @@ class Sample(NamedTuple):
     values: Float[Tensor, "*w c m"]
 
 
-class Raw(NamedTuple):
-    """Parameters on the real line, as a source gives them; values are used as they are."""
-
-    means: Float[Tensor, "*w k r"]
-    variances: Float[Tensor, "*w k"]
-    values: Float[Tensor, "*w k"]
-
-
 def reads_input(source: Callable[..., Any]) -> bool:
     """Whether the source reads the input: by its attribute `adaptive`, or by its signature."""
     adaptive = getattr(source, "adaptive", None)
     if isinstance(adaptive, bool):
         return adaptive
     call = source.forward if isinstance(source, nn.Module) else source
-    positional = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.VAR_POSITIONAL,
-    )
-    return any(p.kind in positional for p in inspect.signature(call).parameters.values())
+    by_name = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
+    return any(p.kind not in by_name for p in inspect.signature(call).parameters.values())
 
 
 def read_source(
-    output: Any, rank: int, value_of: Tensor | None, value_count: int, x: Tensor | None
-) -> Raw:
-    """Validate the output of a source, and return it in the form of `Raw`.
+    output: Any, rank: int, value_of: Tensor | None, value_count: int | None, x: Tensor | None
+) -> tuple[Float[Tensor, "*w k r"], Float[Tensor, "*w k"], Float[Tensor, "*w k"]]:
+    """Validate what a source returns, see `HyperLayer`; return raw means and variances, and values.
 
-    Args:
-        output: A tensor (*b, k, r + 2), or raw means (*b, k, r), raw variances (*b, k) or (*b, 1),
-            and values (*b, k), (*b, 1) or None for ones.
-        rank: Number of learned columns, r.
-        value_of: Number of the value that each tuple takes, where values are shared.
-        value_count: How many values there are then.
-        x: The layer's input, which must be on the same device.
+    Where values are shared, each tuple takes number `value_of` of `value_count`. The output must be
+    on the device of the input `x`.
     """
     if isinstance(output, Tensor):
         check_dims("the source's output", output, (None, rank + 2), "(*b, k, r + 2)")
@@ -88,25 +65,32 @@ def read_source(
         raise ValueError(
             f"source must return at least one tuple; got raw means of shape {tuple(means.shape)}"
         )
-    values = _expand("values", _values_of_tuples(values, value_of, value_count, shape), shape)
-    raw = Raw(means, _expand("raw variances", variances, shape), values)
+    if value_of is not None and value_count is not None:
+        _check_count(value_of, shape[-1])
+        check_dims("values", values, (*shape[:-1], None), "(*b, v)")
+        if (count := values.shape[-1]) < value_count:
+            raise ValueError(
+                f"values must be at least {value_count}, as share_values counts them; got {count}"
+            )
+        values = values[..., value_of]
+    values = _expand("values", values, shape)
+    variances = _expand("raw variances", variances, shape)
     if means.device.type == "cpu" and not torch.compiler.is_compiling():
-        _check_finite(raw)
-    return raw
+        _check_finite({"raw means": means, "raw variances": variances, "values": values})
+    return means, variances, values
 
 
 def check_value_numbers(
     numbers: Sequence[int] | Tensor | None, tuples: int | None = None
-) -> Tensor | None:
-    """Return `share_values` as a tensor of integers from zero, one for each tuple."""
+) -> tuple[Tensor, int] | tuple[None, None]:
+    """Return `share_values` as a tensor of integers from zero, and how many values they count."""
     if numbers is None:
-        return None
+        return None, None
     try:
         value_of = torch.as_tensor(numbers)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(
-            f"share_values must be a sequence of integers; got {type(numbers).__name__}: {error}"
-        ) from None
+        kind = f"{type(numbers).__name__}: {error}"
+        raise TypeError(f"share_values must be a sequence of integers; got {kind}") from None
     if value_of.dim() != 1 or not len(value_of):
         raise ValueError(f"share_values must hold a number for each tuple; got {numbers}")
     check_integer("share_values", value_of)
@@ -114,7 +98,7 @@ def check_value_numbers(
         raise ValueError(f"share_values must hold numbers ≥ 0; got {least}")
     if tuples is not None:
         _check_count(value_of, tuples)
-    return value_of
+    return value_of, int(value_of.max()) + 1
 
 
 def without_copies(tensor: Tensor) -> Tensor:
@@ -125,27 +109,9 @@ def without_copies(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _values_of_tuples(
-    values: Tensor, value_of: Tensor | None, value_count: int, shape: Sequence[int]
-) -> Tensor:
-    """Return the value of each tuple, where tuples share values."""
-    if value_of is None:
-        return values
-    _check_count(value_of, shape[-1])
-    check_dims("values", values, (*shape[:-1], None), "(*b, v)")
-    if values.shape[-1] < value_count:
-        raise ValueError(
-            f"values must be at least {value_count}, as share_values counts them; "
-            f"got {values.shape[-1]}"
-        )
-    return values[..., value_of]
-
-
-def _check_count(value_of: Tensor, tuples: int) -> None:
-    if len(value_of) != tuples:
-        raise ValueError(
-            f"share_values must have an entry for each of the {tuples} tuples; got {len(value_of)}"
-        )
+def _check_count(value_of: Tensor, count: int) -> None:
+    if (n := len(value_of)) != count:
+        raise ValueError(f"share_values must have an entry for each of the {count} tuples; got {n}")
 
 
 def _expand(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
@@ -156,14 +122,11 @@ def _expand(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
     return tensor
 
 
-def _check_finite(raw: Raw) -> None:
+def _check_finite(tensors: dict[str, Tensor]) -> None:
     # The sum is enough in most cases: it is finite only if all its terms are.
-    if math.isfinite(sum(tensor.detach().sum() for tensor in raw)):
+    if math.isfinite(sum(tensor.detach().sum() for tensor in tensors.values())):
         return
-    for name, tensor in raw._asdict().items():
-        if not bool(tensor.isfinite().all()):
-            bad = tensor.numel() - int(tensor.isfinite().sum())
-            name = name if name == "values" else f"raw {name}"
-            raise ValueError(
-                f"{name} must be finite; got {bad} of {tensor.numel()} that are NaN or infinite"
-            )
+    for name, tensor in tensors.items():
+        n = tensor.numel()
+        if bad := n - int(tensor.isfinite().sum()):
+            raise ValueError(f"{name} must be finite; got {bad} of {n} that are NaN or infinite")
