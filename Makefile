@@ -27,10 +27,9 @@ export OMP_WAIT_POLICY OMP_NUM_THREADS
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist worksteal
 
 # What needs a GPU, or is worth another run on one.
-GPU_TESTS ?= tests/kernels tests/test_cuda.py tests/test_capture.py tests/rewire \
-	tests/bench/test_bench_gpu.py tests/data/test_fixed_sets.py tests/models \
-	tests/training/test_pace.py \
-	tests/layers/test_compile.py
+GPU_TESTS ?= tests/kernels tests/sorting tests/rewire tests/test_cuda.py tests/test_cuda_graph.py \
+	tests/nn/test_compile.py lab/tests/kernels lab/tests/bench lab/tests/data/test_fixed_sets.py \
+	lab/tests/attention/test_models.py lab/tests/sorting/test_networks.py lab/tests/train/test_timing.py
 
 # More for the benchmark, such as: make bench BENCH_ARGS="--quick"
 BENCH_ARGS ?=

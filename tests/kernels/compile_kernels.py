@@ -107,7 +107,10 @@ def sorts() -> dict[str, int]:
                 getattr(short_sorts, name), rows,
                 DESCENDING=descending, RANKS=ranks, LAW=mixing.STUDENT, **tile,
             )  # fmt: skip
-    tensors = all_of(FLOAT, "keys", "losses", "slopes", "room") | {"groups": "*i32", "bend": "fp32"}
+    tensors = all_of(FLOAT, "keys", "losses", "slopes", "workspace") | {
+        "groups": "*i32",
+        "bend": "fp32",
+    }
     for bent in (False, True):
         found[f"cut {bent}"] = shared_memory(
             likelihood._cut, tensors, BENT=bent, LANES=16, WIDTH=128
