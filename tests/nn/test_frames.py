@@ -9,6 +9,7 @@ from sparsewire.nn.frames import (
     BOUNDS,
     COUNTS,
     FRAMES,
+    Bound,
     Frame,
     corners_of,
     frame_points,
@@ -17,21 +18,18 @@ from sparsewire.nn.frames import (
 )
 
 
-def squashed(values: Tensor, frame: Frame) -> Tensor:
-    if frame == "affine":
-        return torch.cat([values[:2].sigmoid(), values[2:].tanh() / 2])
-    return values.sigmoid()
-
-
-def corners_by_hand(values: Tensor, frame: Frame) -> Tensor:
+def corners_by_hand(values: Tensor, frame: Frame, bound: Bound) -> Tensor:
     """Top left and right, bottom left and right, (2, 2, 2)."""
-    if frame == "box":
-        return torch.cartesian_prod(values[::2], values[1::2]).view(2, 2, 2)
-    if frame == "quadrangle":
-        return values.view(2, 2, 2)
-    centre, down, right = values.view(3, 2)
-    corners = [centre + i * down + j * right for i in (-1, 1) for j in (-1, 1)]
-    return torch.stack(corners).view(2, 2, 2)
+    affine = frame == "affine"
+    if bound == "corners":
+        bounded = torch.cat([values[:2].sigmoid(), values[2:].tanh() / 2])
+        values = bounded if affine else values.sigmoid()
+    if affine:
+        centre, down, right = values.view(3, 2)
+        corners = torch.stack([centre + i * down + j * right for i in (-1, 1) for j in (-1, 1)])
+    else:
+        corners = torch.cartesian_prod(values[::2], values[1::2]) if frame == "box" else values
+    return corners.view(2, 2, 2)
 
 
 @pytest.mark.parametrize("frame", FRAMES)
@@ -43,7 +41,7 @@ def test_every_point_lies_between_the_corners(frame, bound, rows, cols):
     grid = frame_points(values, frame, bound, rows, cols)
     assert grid.shape == (3, rows, cols, 2)
     for one, its in zip(values, grid, strict=True):
-        corners = corners_by_hand(squashed(one, frame) if bound == "corners" else one, frame)
+        corners = corners_by_hand(one, frame, bound)
         for i in range(rows):
             for j in range(cols):
                 down = i / (rows - 1) if rows > 1 else 0.5

@@ -104,8 +104,10 @@ def test_a_single_number_in_or_out(in_shape, out_shape):
 
 
 def test_freezing_takes_a_snapshot_with_gradients_for_the_input_alone():
-    layer = trained("free").train()
-    frozen, x = layer.freeze(), input_for(layer, 3)
+    layer = trained("free")
+    assert not layer.freeze().training
+    frozen, x = layer.train().freeze(), input_for(layer, 3)
+    assert frozen.training
     expected = layer(x, mode="rounded").detach()
     assert layer.training
     with torch.no_grad():

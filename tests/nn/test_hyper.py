@@ -223,21 +223,11 @@ def test_the_edge_comes_from_the_source_unless_it_is_given():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_an_evaluation_set_later_is_checked_too():
-    layer: Any = HyperLayer(FreeTuples(6, 2), (5,), (4,)).eval()
-    layer.evaluation = "exact"
-    with pytest.raises(ValueError, match=r"evaluation must be one of 'rounded', .*; got 'exact'"):
-        layer(random_input(3, 5))
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_sizes_may_be_numpy_integers():
+def test_sizes_may_be_numpy_integers_and_an_evaluation_set_later_is_checked_too():
     sizes: Any = tuple(numpy.array([5, 4]))
-    layer = HyperLayer(FreeTuples(6, 2), sizes[:1], sizes[1:])
+    layer: Any = HyperLayer(FreeTuples(6, 2), sizes[:1], sizes[1:])
     assert layer(random_input(3, 5)).shape == (3, 4)
     assert [type(n) for n in (*layer.in_shape, *layer.out_shape)] == [int, int]
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_a_frozen_layer_is_in_the_mode_of_its_layer(training):
-    assert HyperLayer(FreeTuples(6, 2), (5,), (4,)).train(training).freeze().training == training
+    layer.eval().evaluation = "exact"
+    with pytest.raises(ValueError, match=r"evaluation must be one of 'rounded', .*; got 'exact'"):
+        layer(random_input(3, 5))

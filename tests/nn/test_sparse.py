@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.helpers import assert_same, seeded
 from tests.nn.dense import (
+    KINDS,
     MODES,
     apply_dense,
     filled,
@@ -67,14 +68,10 @@ def test_expected_enumerates_the_window(spans, context):
 
 
 def test_the_window_is_the_region_if_not_given():
-    spans: list[dict[str, Any]] = [
-        {"region": (2, 3)},
-        {"window": (2, 3)},
-        {"window": (2, 3), "region": (4, 1)},
-    ]
-    layers = [SparseLayer((7,), (5,), tuples=6, seed=0, **each).double() for each in spans]
-    first, *others = (matrix_of(layer, mode="expected") for layer in layers)
-    assert all(torch.equal(other, first) for other in others)
+    spans = {"window": (2, 3)}, {"region": (2, 3)}, {"window": (2, 3), "region": (4, 1)}
+    layers = (KINDS["free"](**each) for each in spans)
+    given, *others = (matrix_of(layer, mode="expected") for layer in layers)
+    assert all(torch.equal(other, given) for other in others)
 
 
 @in_all_shapes
@@ -156,14 +153,12 @@ def test_a_factor_lets_variances_fall_to_their_floor():
 
 
 def test_values_are_learned_or_fixed():
-    x = random_input(4, 5, dtype=torch.float32)
-    learned = SparseLayer((5,), (4,), tuples=6, values=2.0)
-    fixed = SparseLayer((5,), (4,), tuples=6, values=2.0, learn_values=False)
+    x, raw = random_input(4, 5, dtype=torch.float32), {"source.raw_means", "source.raw_variances"}
+    learned, fixed = (KINDS["free"](values=2.0, learn_values=learn) for learn in (True, False))
     gradients = gradients_of(learned, learned(x).square().sum())
-    assert set(gradients) == {"source.raw_means", "source.raw_variances", "source.values"}
+    assert set(gradients) == {*raw, "source.values"}
     assert all(gradient.abs().sum() > 0 for gradient in gradients.values())
-    gradients = gradients_of(fixed, fixed(x).square().sum())
-    assert set(gradients) == {"source.raw_means", "source.raw_variances"}
+    assert set(gradients_of(fixed, fixed(x).square().sum())) == raw
     assert torch.equal(fixed.wiring().values, torch.full((6,), 2.0))
     assert "source.values" in fixed.state_dict()
 
@@ -171,8 +166,7 @@ def test_values_are_learned_or_fixed():
 @pytest.mark.parametrize("numbers", [[0, 1, 1, 2, 0, 2], [0] * 6], ids=str)
 def test_shared_values_gather_the_gradients_of_their_tuples(numbers):
     numbers = torch.tensor(numbers)
-    shared = SparseLayer((5,), (4,), tuples=6, share_values=numbers, seed=0).double()
-    single = SparseLayer((5,), (4,), tuples=6, seed=0).double()
+    shared, single = KINDS["free"](share_values=numbers).double(), KINDS["free"]().double()
     state = shared.state_dict()
     del state["value_of"]
     single.load_state_dict({**state, "source.values": state["source.values"][numbers]})
