@@ -98,11 +98,11 @@ class Suite:
     def cases(self, device: str, quick: bool, n: int) -> Iterator[Case]:
         """Yield the cases of one size."""
         batch = self.quick_batch or self.batch if quick else self.batch
-        modes = {"eager": self.engines, "captured": self.captured if device == "cuda" else ()}
-        for mode, engines in modes.items():
+        left_out = (*(_SLOW_TO_START if quick else ()), *(_CPU_ONLY if device == "cuda" else ()))
+        captured = self.captured if device == "cuda" else ()
+        for mode, engines in (("eager", self.engines), ("captured", captured)):
             for engine in engines:
-                late = quick and engine in _SLOW_TO_START
-                if not late and (device == "cpu" or engine not in _CPU_ONLY):
+                if engine not in left_out:
                     yield Case(self.case, engine, n, self.variant, mode, batch)
 
 
@@ -143,12 +143,12 @@ def _suites() -> Iterator[Suite]:
     for case in SORTS:
         engines = (OURS, *peers[case])
         captured = tuple(name for name in engines if name not in PACKAGES)
+        suite = Suite("sorting", case, engines, captured, **usual)
         if case != "sort_by":
-            yield Suite("sorting", case, engines, captured, **usual)
+            yield suite
             continue
-        yield Suite("sorting", case, engines, **usual, variant="16", devices=("cpu",))
-        usual_gpu = usual | {"cuda": (16, 64, 1024), "variant": "3×784", "devices": ("cuda",)}
-        yield Suite("sorting", case, engines, captured, **usual_gpu)
+        yield replace(suite, variant="16", devices=("cpu",))
+        yield replace(suite, cuda=(16, 64, 1024), variant="3×784", devices=("cuda",))
     sizes = (60, 100, 400)
     usual = {"cpu": sizes, "cuda": sizes, "quick": (100,), "chosen": None, "batch": 128}
     yield Suite("canvases", "canvases", **ours, **usual)

@@ -53,11 +53,10 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
                     linewidth=2 if line.engine == OURS else 1,
                     label=line.label + grows,
                 )
-            if column == "ms_forward_backward":
-                floors = sorted({(r["n"], r["floor_ms"]) for r in measured if r["floor_ms"]})
-                if floors:
-                    xs, ys = zip(*floors, strict=True)
-                    axis.plot(xs, ys, color="0.5", linestyle=":", label="floor, all pairs")
+            floors = sorted({(r["n"], r["floor_ms"]) for r in measured if r["floor_ms"]})
+            if floors and column == "ms_forward_backward":
+                xs, ys = zip(*floors, strict=True)
+                axis.plot(xs, ys, color="0.5", linestyle=":", label="floor, all pairs")
             axis.set(xscale="log", yscale="log", xlabel="n", ylabel=unit)
             axis.set_title(f"{TITLES[case]}\n{device}", fontsize=10)
             axis.grid(True, which="major", alpha=0.3)

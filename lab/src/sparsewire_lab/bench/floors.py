@@ -62,11 +62,9 @@ def sizes_of(case: Case) -> Sizes | None:
 
 
 def works_of(case: Case, pairs: int | None = None) -> tuple[Work, Work] | None:
-    """Return the work of a forward pass, and that of forward and backward; None if not counted.
+    """Return the work of a forward pass and of both passes, over all pairs or so many of them.
 
-    Args:
-        case: The case.
-        pairs: How many of the pairs are counted, all if not given.
+    None for a case whose work is not counted.
     """
     if case.case in cases.SORTS:
         return _sorting(case)
@@ -76,13 +74,7 @@ def works_of(case: Case, pairs: int | None = None) -> tuple[Work, Work] | None:
 
 
 def floor(work: Work, rates: Mapping[str, float]) -> tuple[float, str] | None:
-    """Return the least time in ms and the ceiling it comes from, None where one is not known.
-
-    Args:
-        work: What must be done.
-        rates: Measured ceilings by name: bytes of `copy`, `exp` and flops of `matmul float32`,
-            each in a second.
-    """
+    """Return the least time in ms and what takes it; None where a ceiling is not in `rates`."""
     if not {"copy", "exp", "matmul float32"} <= rates.keys():
         return None
     times = {

@@ -4,15 +4,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 
 from sparsewire_lab.bench import growth, targets
-from sparsewire_lab.bench.cases import (
-    FEW,
-    FORWARD_ONLY,
-    HARD,
-    NEIGHBOURS,
-    OURS,
-    OWN_ENGINES,
-    SHAPED,
-)
+from sparsewire_lab.bench.cases import FEW, FORWARD_ONLY, HARD, NEIGHBOURS, OURS, OWN_ENGINES
 from sparsewire_lab.bench.record import Row
 from sparsewire_lab.bench.runner import quantity
 from sparsewire_lab.figures.tables import markdown
@@ -215,8 +207,7 @@ def _cell(row: Row | None, column: str) -> str:
 def _compare(rows: Collection[Row]) -> tuple[str, str]:
     """Return the floor of a size, and the time of the fastest peer over ours."""
     timed = [row for row in rows if row["ms_forward_backward"]]
-    usual = [row for row in timed if not row["variant"] or row["case"] in SHAPED]
-    ours = [row for row in usual if row["engine"] == OURS]
+    ours = [row for row in timed if _label(row) == "ours"]
     peers = [r for r in timed if r["engine"] not in (*OWN_ENGINES, NEIGHBOURS, HARD)]
     floor = next((_number(row["floor_ms"]) for row in rows if row["floor_ms"]), "")
     if not ours or not peers:

@@ -40,11 +40,7 @@ def absent() -> list[str]:
 
 
 def engine_of(case: Case) -> Engine:
-    """Return what computes a case; engines of ours are chosen around the call, by `sw.engine`.
-
-    Raises:
-        ValueError: The case has no engine of this name.
-    """
+    """Return what computes a case; engines of ours are chosen around the call, by `sw.engine`."""
     if case.case in ("spread", cases.FEW):
         if case.engine in cases.OWN_ENGINES:
             exact = case.variant == cases.ALL_PAIRS

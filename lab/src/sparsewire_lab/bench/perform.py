@@ -15,18 +15,11 @@ from torch import Tensor
 
 import sparsewire as sw
 from sparsewire.engines import Name
-from sparsewire_lab.bench import ceilings, exactness, peers
+from sparsewire_lab.bench import ceilings, exactness, peers, problems
 from sparsewire_lab.bench.cases import FEW, OTT, OURS, OWN_ENGINES, SORTS, Case
 from sparsewire_lab.bench.floors import sizes_of
 from sparsewire_lab.bench.measure import CudaMeter, Meter, captured, meter_for
-from sparsewire_lab.bench.problems import (
-    LayerProblem,
-    Named,
-    Problem,
-    layer_problem,
-    sorting_problem,
-    spread_problem,
-)
+from sparsewire_lab.bench.problems import LayerProblem, Named, Problem
 from sparsewire_lab.bench.record import Row
 
 _LEARNING_RATE = 1e-3
@@ -136,7 +129,7 @@ def _perform_function(case: Case, setting: Setting, meter: Meter, row: Row) -> N
 
 
 def _perform_layer(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
-    problem, sizes = layer_problem(case, torch.device(setting.device)), sizes_of(case)
+    problem, sizes = problems.layer_problem(case, torch.device(setting.device)), sizes_of(case)
     assert sizes is not None
     row["near_pairs"] = round(sizes.pairs * exactness.layer_near_share(problem))
     name: Any = case.engine
@@ -209,10 +202,9 @@ def _time(
     if forward is not None:
         forward()
         row["ms_forward"] = meter.time(forward).ms
-    measured = meter.measure(both)
-    extra = measured.extra_mib if capture_mib is None else capture_mib
-    row.update(ms_forward_backward=measured.ms, repeats=measured.repeats)
-    row.update(noise=measured.noise, extra_mib=extra)
+    ms, repeats, noise, extra = meter.measure(both)
+    extra = extra if capture_mib is None else capture_mib
+    row.update(ms_forward_backward=ms, repeats=repeats, noise=noise, extra_mib=extra)
 
 
 def _check_function(case: Case, setting: Setting, results: Named, row: Row) -> None:
@@ -261,7 +253,7 @@ def _exact_engine(pairs: int, setting: Setting) -> Name | None:
 
 @functools.lru_cache(maxsize=1)
 def _problem(case: Case, device: str) -> Problem:
-    make = sorting_problem if case.case in SORTS else spread_problem
+    make = problems.sorting_problem if case.case in SORTS else problems.spread_problem
     return make(case, torch.device(device))
 
 

@@ -79,8 +79,8 @@ def sorting_problem(case: Case, device: torch.device) -> Problem:
     """Sample keys from a normal distribution, and the payload or the numbers to order them by."""
     generator = torch.Generator().manual_seed(case.n)
     shape = case.batch, case.n
-    keys = torch.randn(shape, generator=generator)
-    given, results = keys.new_zeros(case.batch, 0), shape
+    keys = torch.randn(shape, generator=generator).to(device).requires_grad_()
+    given, results = torch.zeros(case.batch, 0), shape
     if case.case == "sort_by":
         results = *shape, *cases.payload_of(case)
         given = torch.randn(results, generator=generator)
@@ -88,10 +88,8 @@ def sorting_problem(case: Case, device: torch.device) -> Problem:
         results = shape[:1]
         given = torch.randint(_NUMBERS, shape, generator=generator)
     weight = torch.randn(results, generator=generator).to(device)
-    trained = case.case == "sort_by"
-    inputs = {"keys": keys.to(device).requires_grad_()}
-    inputs["payload"] = given.to(device).requires_grad_(trained)
-    return Problem(inputs, weight)
+    payload = given.to(device).requires_grad_(case.case == "sort_by")
+    return Problem({"keys": keys, "payload": payload}, weight)
 
 
 class FixedTuples(nn.Module):
