@@ -27,7 +27,7 @@ from sparsewire_lab.train.trial import Share
 
 CPU = torch.device("cpu")
 
-# Checks of annotations draw from Python's generator, and no two runs would draw the same.
+# Checks of annotations sample from Python's generator, and no two runs would draw the same.
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 

@@ -23,7 +23,7 @@ from sparsewire_lab.identity.experiment import Identity
 from sparsewire_lab.train.checkpoints import CheckpointError, packed, read_checkpoint
 from sparsewire_lab.train.loop import StoppedError, Training, load_optimizer
 
-# Checks of annotations draw from Python's generator, and no two runs would draw the same.
+# Checks of annotations sample from Python's generator, and no two runs would draw the same.
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
@@ -60,7 +60,7 @@ def test_a_run_can_be_stopped_after_every_step(whole: dict[str, Any], folder: Pa
     assert_identical(without_times(resumed(Toy(), folder)), whole)
 
 
-def test_the_toy_draws_from_every_generator(whole: dict[str, Any], folder: Path) -> None:
+def test_the_toy_samples_from_every_generator(whole: dict[str, Any], folder: Path) -> None:
     begun = training_of(Toy(), folder).state()["random"]
     assert begun.keys() == {"python", "numpy", "torch"}
     assert begun["python"] != whole["random"]["python"]

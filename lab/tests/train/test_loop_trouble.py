@@ -23,7 +23,7 @@ from sparsewire_lab.train.checkpoints import read_checkpoint
 from sparsewire_lab.train.loop import DivergedError
 from sparsewire_lab.train.trial import Share
 
-# Checks of annotations draw from Python's generator, and no two runs would draw the same.
+# Checks of annotations sample from Python's generator, and no two runs would draw the same.
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 

@@ -24,7 +24,7 @@ from sparsewire_lab.train.runs import (
 
 WORDS = ["--steps", "12", "--out", "a folder"]
 
-# Checks of annotations draw from Python's generator, and no two runs would draw the same.
+# Checks of annotations sample from Python's generator, and no two runs would draw the same.
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 

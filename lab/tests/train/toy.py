@@ -1,4 +1,4 @@
-"""A small experiment that draws from every generator, and fails, stops or explodes on request."""
+"""A small experiment that samples from every generator, and fails, stops or explodes on request."""
 
 import dataclasses
 import random

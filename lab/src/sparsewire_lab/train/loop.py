@@ -193,7 +193,7 @@ class Training:
             self.conclusion = self.trial.conclude()
 
     def constants(self) -> dict[str, Tensor]:
-        """Return what is kept beside the snapshots."""
+        """Return what is saved with the snapshots."""
         with self.judging():
             return self.trial.constants()
 
@@ -270,7 +270,7 @@ class Training:
 
     @contextlib.contextmanager
     def judging(self) -> Iterator[None]:
-        """Let the model be judged meanwhile: nothing is dropped, nothing is kept for gradients."""
+        """Let the model be judged meanwhile: without dropout and without gradients."""
         self.trial.model.eval()
         try:
             with torch.no_grad():

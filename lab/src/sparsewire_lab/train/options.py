@@ -43,7 +43,7 @@ class Experiment:
     precision: Precision = "fp32"
     """Precision of matrix products and convolutions; wirings are always computed in float32."""
     accumulate: int = 1
-    """Parts into which a step's batch is cut, whose gradients are added, to save memory."""
+    """Parts into which a batch of a step is divided, whose gradients are added, to save memory."""
     capture: bool = True
     """On a single GPU, replay the whole step as one CUDA graph."""
     evaluate_every: int | None = None
@@ -59,7 +59,7 @@ class Experiment:
     again: bool = False
     """Run again what is finished already, and start unfinished runs from the beginning."""
     tensorboard: bool = True
-    """Write TensorBoard events beside the checkpoints."""
+    """Write TensorBoard events next to the checkpoints."""
     figures: bool = True
     """Draw figures from the records at the end."""
     quiet: bool = False
@@ -69,7 +69,7 @@ class Experiment:
 
     #: Name of the experiment: its command, its record and its folder.
     name: ClassVar[str] = "experiment"
-    #: The metric that is watched: the lowest one is the best.
+    #: The metric that decides which evaluation is the best: the lowest.
     metric: ClassVar[str] = "error"
     #: Arguments that do not change what is computed.
     bookkeeping: ClassVar[frozenset[str]] = frozenset(

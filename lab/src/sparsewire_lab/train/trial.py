@@ -49,11 +49,11 @@ class Trial:
         self.extras = extras or {}
 
     def loss(self, model: Callable[..., Any], batch: int, share: Share) -> Tensor:
-        """Draw a batch and return the mean loss of this process's share of it.
+        """Sample a batch and return the mean loss of this process's share of it.
 
         Args:
             model: The model, as it must be called to train: in several processes, wrapped.
-            batch: Number of instances to draw, the same ones in all processes.
+            batch: Number of instances to sample, the same ones in all processes.
             share: Returns this process's share of a tensor, along its first axis.
         """
         raise NotImplementedError
@@ -86,7 +86,7 @@ class Trial:
         return {}
 
     def pictures(self, step: int, frame: dict[str, Tensor]) -> dict[str, Any]:
-        """Return small pictures by name, to watch a run in TensorBoard; asked for only then.
+        """Return small pictures by name, to follow a run in TensorBoard; asked for only then.
 
         Args:
             step: The step after which they are drawn.
@@ -98,7 +98,7 @@ class Trial:
         return {}
 
     def constants(self) -> dict[str, Tensor]:
-        """Return what is kept beside the snapshots once."""
+        """Return what is saved with the snapshots once."""
         return {}
 
 
