@@ -62,14 +62,10 @@ def test_the_overview_has_every_command_and_examples(
     assert "docs" in lines[-1][1]
 
 
-def test_the_documentation_that_is_named_is_there() -> None:
-    page = cli.where_docs_are().split(" (")[0]
-    assert Path(page).is_file()
-
-
-def test_without_a_clone_the_overview_names_the_folder_of_the_source(
+def test_the_overview_names_the_documentation_of_a_clone_or_of_the_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert Path(cli.where_docs_are().split(" (")[0]).is_file()
     monkeypatch.setattr(cli, "__file__", str(tmp_path / "src" / "sparsewire" / "cli.py"))
     assert cli.where_docs_are().startswith("the folder docs of the source")
 
@@ -191,19 +187,10 @@ def test_an_interrupt_ends_with_130(weave: Weave, capsys: pytest.CaptureFixture[
     assert "in interrupt" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_wrong_arguments_are_answered_in_two_lines(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([name, "--colour", "red"]) == 2
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"sparsewire {name}: error: ")
-    assert second == f"sparsewire {name} --help says more"
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        *(([name, "--colour", "red"], "") for name in cli.COMMANDS),
         (["data", "fetch"], "Unrecognized options: fetch; available subcommands: mnist, show"),
         (["data", "show", "--canvas", "50"], "invalid choice '50' for argument '--canvas'."),
         (["report", "--opne"], "Unrecognized options: --opne; did you mean --open?"),
@@ -211,12 +198,14 @@ def test_wrong_arguments_are_answered_in_two_lines(
         (["bench", "weaving"], "invalid choice 'weaving'"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_wrong_arguments_are_answered_in_two_lines(
     words: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
-    first, _ = capsys.readouterr().err.splitlines()
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"sparsewire {words[0]}: error: ")
     assert told in first
+    assert second == f"sparsewire {words[0]} --help says more"
 
 
 # Processes
