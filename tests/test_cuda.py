@@ -97,8 +97,10 @@ def test_layer_agrees_with_cpu_and_never_waits(kind: str) -> None:
     assert layer.freeze().values.device.type == "cuda"
 
 
-def test_bad_parameters_give_nan_not_a_crash() -> None:
+def test_bad_parameters_give_nan_and_devices_that_differ_are_refused() -> None:
     layer = sw.SparseLayer((16,), (16,), tuples=16).cuda()
+    with pytest.raises(ValueError, match=r"x, layer must be on one device; got x on cpu"):
+        layer(torch.randn(4, 16))
     with torch.no_grad():
         layer.source.raw_means[3] = float("nan")
     assert layer(torch.randn(4, 16, device="cuda")).isnan().any()
@@ -114,12 +116,6 @@ def test_autocast_keeps_proportions_in_float32() -> None:
         half = layer(x.bfloat16(), generator=torch.Generator("cuda").manual_seed(0))
     assert torch.allclose(plain, cast, rtol=1e-5, atol=1e-6)
     assert half.dtype == torch.bfloat16
-
-
-def test_devices_that_differ_are_refused() -> None:
-    layer = sw.SparseLayer((16,), (16,), tuples=16).cuda()
-    with pytest.raises(ValueError, match=r"x, layer must be on one device; got x on cpu"):
-        layer(torch.randn(4, 16))
 
 
 @pytest.mark.parametrize("options", [{}, {"bend": 0.5}, {"reach": 1}, {"reach": 3}], ids=str)

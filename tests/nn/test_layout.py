@@ -98,9 +98,8 @@ def test_tuples_compete_inside_their_runs():
     assert SparseLayer((5,), (2,), template=table).sample().indices.shape[0] == 3
     for context in (1, 2):
         layer = SparseLayer((5,), (2,), template=table, context=context, seed=0)
-        totals = matrix_of(layer).sum(1)
         expected = [part.sum() for part in layer.wiring().values.split([4, 2])]
-        torch.testing.assert_close(totals, torch.stack(expected))
+        torch.testing.assert_close(matrix_of(layer).sum(1), torch.stack(expected))
     for context in (3, 6):
         with pytest.raises(ValueError, match="context must group tuples with the same fixed"):
             SparseLayer((5,), (2,), template=table, context=context)
@@ -110,7 +109,6 @@ BAD_TEMPLATES = [
     ([[0, -1], [-1, -1]], "got -1 in column 0"),
     ([[0, -1], [-1, 2]], "template must leave a column to learn (−1 in every row); got none"),
     ([[-2, -1], [-2, -1]], "got -2 in column 0"),
-    ([[0, 1], [1, 1]], "template must leave a column to learn (−1 in every row); got none"),
     ([[0, -1, -1]], "template must have 2 columns, one for each axis of W; got 3"),
     ([[-1]], "template must have 2 columns, one for each axis of W; got 1"),
     ([[4, -1]], "template must hold indices below 4 in column 0; got 4"),

@@ -16,7 +16,6 @@ from tests.helpers import LargestStorage
 from tests.nn.dense import Look, tuples_of
 from tests.rewire.wires import (
     SOURCES,
-    Setup,
     all_wasted,
     flat_layer,
     keepers_one_by_one,
@@ -159,18 +158,12 @@ def test_rewirings_come_every_so_many_steps():
 
 def test_saved_and_loaded_it_continues_exactly():
     target = torch.eye(8)[torch.randperm(8)]
-
-    def begin() -> Setup:
-        return setup(SparseLayer((8,), (8,), tuples=8, seed=0), every=10)
-
-    whole = begin()
+    layers = (SparseLayer((8,), (8,), tuples=8, seed=0) for _ in range(2))
+    whole, other = (setup(layer, every=10) for layer in layers)
     train(whole, 15, target)
-    parts = whole._asdict()
-    state = {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
     saved = torch.get_rng_state()
-    other = begin()
-    for name, part in other._asdict().items():
-        part.load_state_dict(state[name])
+    for part, same in zip(whole, other, strict=True):
+        same.load_state_dict(copy.deepcopy(part.state_dict()))
     ends = []
     for one in (other, whole):
         torch.set_rng_state(saved)
@@ -178,8 +171,7 @@ def test_saved_and_loaded_it_continues_exactly():
         assert one.rewire.moves > 0
         ends.append([*one.layer.parameters(), one.rewire.places, one.rewire.gradients])
     assert other.rewire.steps == whole.rewire.steps == 40
-    for mine, true in zip(*ends, strict=True):
-        assert torch.equal(mine, true)
+    assert all(map(torch.equal, *ends))
 
 
 def test_a_saved_state_is_a_copy_and_fits_as_many_tuples_only():

@@ -110,9 +110,8 @@ def all_wasted(kind: str, dtype: torch.dtype, **options: Any) -> tuple[Setup, li
         source.raw_means.copy_(source.raw_means[:1].expand_as(source.raw_means))
         source.raw_variances.fill_(0.0)
     home = held_by(one.layer)[0]
-    goals = [place for place in places if place != home]
-    order = torch.randperm(len(goals), generator=seeded(1)).tolist()
-    goals = [goals[i] for i in order]
+    places.remove(home)
+    goals = [places[i] for i in torch.randperm(len(places), generator=seeded(1)).tolist()]
     offer(one.rewire, goals, [float(len(goals) - i) for i in range(len(goals))])
     return one, [home, *goals]
 
