@@ -95,10 +95,11 @@ def mutations_of(file: Path) -> list[tuple[str, str]]:
 def sample(tree: Path, other: Path | None, count: int, seed: int) -> list[dict[str, str]]:
     files = [f for f in sorted((tree / "src/sparsewire").rglob("*.py")) if "_triton" not in str(f)]
     elsewhere: dict[str, list[str]] = {}
-    for file in [] if other is None else sorted((other / "src/sparsewire").rglob("*.py")):
-        lines = Counter(line.strip() for line in file.read_text().split("\n"))
-        for line in (line for line, times in lines.items() if times == 1):
-            elsewhere.setdefault(line, []).append(str(file.relative_to(other)))
+    if other is not None:
+        for file in sorted((other / "src/sparsewire").rglob("*.py")):
+            lines = Counter(line.strip() for line in file.read_text().split("\n"))
+            for line in (line for line, times in lines.items() if times == 1):
+                elsewhere.setdefault(line, []).append(str(file.relative_to(other)))
     every = []
     for file in files:
         for line, new in mutations_of(file):
@@ -129,7 +130,7 @@ def run_tests(home: Path, names: list[str], deselected: list[str], first: bool) 
 
 
 def run(mutations: list[dict[str, str]], tree: Path, jobs: int) -> list[dict[str, Any]]:
-    """Plant each mutation in a copy of the tree and run its tests; what fails without is left out."""
+    """Plant each mutation in a copy of the tree, and run the tests that pass without it."""
     homes: SimpleQueue[Path] = SimpleQueue()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
         for number in range(jobs):
@@ -184,7 +185,7 @@ def run(mutations: list[dict[str, str]], tree: Path, jobs: int) -> list[dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description="Plant small faults in the library.")
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("sample", help="print mutations as JSON")
     make.add_argument("--count", type=int, default=160)
