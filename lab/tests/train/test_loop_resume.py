@@ -140,11 +140,6 @@ def test_bookkeeping_may_change_on_the_way(whole: dict[str, Any], folder: Path) 
     assert_identical(without_times(state), whole)
 
 
-def test_nothing_to_resume_is_said(folder: Path) -> None:
-    with pytest.raises(CheckpointError, match="there is none in"):
-        training_of(Toy(), folder).resume()
-
-
 def test_a_second_ctrl_c_ends_at_once(folder: Path) -> None:
     training = training_of(Toy(), folder)
 

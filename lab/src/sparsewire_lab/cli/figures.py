@@ -89,11 +89,10 @@ def write_table(path: Path, runs: Sequence[Record]) -> Path:
     from sparsewire_lab.identity.table import fill_identity
     from sparsewire_lab.sorting.table import fill_sorting
 
-    page = path.read_text(encoding="utf-8")
     experiments = sorted({run["experiment"] for run in runs})
     if len(experiments) > 1:
         raise ValueError(f"records must be of one experiment; got {', '.join(experiments)}")
     fills = {"attention": fill_attention, "sorting": fill_sorting}
-    filled = fills.get("".join(experiments), fill_identity)(page, runs)
-    write_whole(path, filled.encode())
+    fill = fills.get("".join(experiments), fill_identity)
+    write_whole(path, fill(path.read_text(encoding="utf-8"), runs).encode())
     return path
