@@ -12,6 +12,7 @@ from tests.nn.dense import (
     MODES,
     apply_dense,
     gradients_of,
+    input_for,
     matrix_of,
     random_input,
     set_raw,
@@ -111,15 +112,15 @@ def test_draws_of_groups_follow_one_another():
     assert torch.equal(few[2], many[1])
 
 
-def test_evaluation_ignores_the_number_of_wirings():
-    x = random_input(7, 5)
-    one, many = (KINDS["free"](wirings=wirings).double().eval()(x) for wirings in (1, 3))
-    assert torch.equal(one, many)
-
-
 def test_gradients_are_those_of_all_groups_together():
     """With nothing left to chance, one draw for each instance gives the gradient of one for all."""
     options, x = {"local_samples": 0, "global_samples": 0, "bias": True}, random_input(7, 5)
     layers = (KINDS["free"](wirings=wirings, **options).double() for wirings in (1, 3))
     one, many = (gradients_of(layer, layer(x).square().sum()) for layer in layers)
     assert_same(one, many)
+
+
+def test_evaluation_ignores_the_number_of_wirings():
+    one, many = (KINDS["free"](wirings=wirings).eval() for wirings in (1, 3))
+    x = input_for(one, 7)
+    assert torch.equal(one(x), many(x))

@@ -158,13 +158,7 @@ def test_a_convolution_equals_that_of_torch(name, channels, mode):
     expected = convolve(x, weights, None, stride, padding)
     torch.testing.assert_close(layer(x, mode=mode, generator=seeded(1)), expected)
     assert weights.count_nonzero() > 0
-
-
-@in_all_modes
-def test_without_padding_every_value_stands_at_every_position(mode):
-    layer = HyperLayer(Convolution((3,), tuples=4, padding=0, seed=0), (2, 8), (3, 6)).double()
-    total = matrix_of(layer, mode=mode).sum()
-    torch.testing.assert_close(total, 6 * tuples_of(layer).values.sum())
+    torch.testing.assert_close(weights.sum(), tuples_of(layer).values.sum())
 
 
 def test_the_image_may_change_its_size_with_the_positions_fixed():
