@@ -60,7 +60,7 @@ test: $(VENV)/.dev ## run all tests, doctests included
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-kernels: $(VENV)/.kernels ## test every GPU kernel without a GPU, under Triton's interpreter
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/kernels
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/kernels lab/tests/kernels
 
 test-browser: $(VENV)/.dev ## test the report in a real Chromium, without a window
 	@if [ -z "$(CHROMIUM)" ]; then \
@@ -68,7 +68,7 @@ test-browser: $(VENV)/.dev ## test the report in a real Chromium, without a wind
 		echo "       Name one with: make test-browser CHROMIUM=/path/to/chromium" >&2; \
 		exit 1; \
 	fi
-	CHROMIUM="$(CHROMIUM)" $(BIN)/python -m pytest -n 0 -m browser tests/browser
+	CHROMIUM="$(CHROMIUM)" $(BIN)/python -m pytest -n 0 -m browser lab/tests/browser
 
 test-gpu: $(VENV)/.dev ## test on a CUDA device: the kernels, the layers, captured steps, a long soak
 	$(BIN)/python -m pytest -n 0 $(GPU_TESTS)
