@@ -109,6 +109,7 @@ BAD_TEMPLATES = [
     ([[0, -1], [-1, -1]], "got -1 in column 0"),
     ([[0, -1], [-1, 2]], "template must leave a column to learn (−1 in every row); got none"),
     ([[-2, -1], [-2, -1]], "got -2 in column 0"),
+    ([[0, 1], [1, 1]], "template must leave a column to learn (−1 in every row); got none"),
     ([[0, -1, -1]], "template must have 2 columns, one for each axis of W; got 3"),
     ([[-1]], "template must have 2 columns, one for each axis of W; got 1"),
     ([[4, -1]], "template must hold indices below 4 in column 0; got 4"),
