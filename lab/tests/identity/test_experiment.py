@@ -54,14 +54,9 @@ def test_the_defaults_are_those_of_the_paper(size, samples, steps, lr):
     assert (args.tuples, args.values, args.wirings) == (size, "fixed", 1)
     layer = args.build(0, CPU).layer
     assert (layer.local_samples, layer.global_samples, layer.region) == (*samples, args.region)
-
-
-@pytest.mark.parametrize("size", PAPER_SIZES)
-def test_the_baseline_has_the_rates_of_the_paper_and_a_draw_for_each_instance(size):
-    args = Identity(size=size, method="reinforce", batch=32).resolved()
-    assert (args.steps, args.wirings) == (60_000, 32)
-    assert args.lr == (0.001 if size == 64 else 0.005)
-    assert (args.local_samples, args.global_samples) == (0, 0)
+    baseline = Identity(size=size, method="reinforce", batch=32).resolved()
+    assert (baseline.steps, baseline.wirings, baseline.lr) == (60_000, 32, lr)
+    assert (baseline.local_samples, baseline.global_samples) == (0, 0)
 
 
 @pytest.mark.parametrize("size", [*PAPER_SIZES, 1024])
@@ -94,11 +89,6 @@ def test_every_size_from_two_can_be_built():
         assert loss.loss(loss.model, 4, everything).isfinite()
 
 
-def test_global_samples_make_up_for_the_local_ones_that_were_given():
-    """As the help of global_samples says: 2 log₂ n − 1 − a_l."""
-    assert Identity(size=128, local_samples=4).resolved().global_samples == 2 * 7 - 1 - 4
-
-
 def test_what_is_given_stays():
     given = {
         "steps": 7, "lr": 0.5, "values": "normal", "tuples": 5, "local_samples": 0,
@@ -106,28 +96,20 @@ def test_what_is_given_stays():
     }  # fmt: skip
     args = Identity(size=32, **given)  # pyright: ignore[reportArgumentType]
     assert {name: getattr(args.resolved(), name) for name in given} == given
+    # As the help of global_samples says, 2 log₂ n − 1 − a_l.
+    assert Identity(size=128, local_samples=4).resolved().global_samples == 2 * 7 - 1 - 4
 
 
-def test_resolving_again_changes_nothing():
-    for method in METHODS:
-        args = Identity(size=128, method=method).resolved()
-        assert args.resolved() == args
-
-
-def test_a_sweep_tries_nine_rates():
+def test_a_sweep_tries_nine_rates_each_as_a_run_of_its_own():
     args = Identity(size=8, method="reinforce", sweep=True)
     rates = [0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001, 0.00005, 0.00001]
     assert [setting.lr for setting in args.settings()] == rates
     assert [dataclasses.replace(setting, lr=None) for setting in args.settings()] == [args] * 9
     assert [setting.resolved().lr for setting in args.settings()] == rates
     assert Identity(size=8).settings() == [Identity(size=8)]
-
-
-def test_a_swept_setting_is_the_same_run_as_one_with_its_rate():
     swept = Identity(size=8, sweep=True).settings()[2].resolved()
     alone = Identity(size=8, lr=0.01, keep_wiring=False).resolved()
-    assert swept.key() == alone.key()
-    assert swept.key() != Identity(size=8, lr=0.05).resolved().key()
+    assert swept.key() == alone.key() != Identity(size=8, lr=0.05).resolved().key()
 
 
 @pytest.mark.parametrize(
@@ -155,6 +137,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"batch": 2**40}, "batch must be at most 16,777,216; got"),
     ({"band": -1, "target": "band"}, "band must be at least 0; got -1"),
     ({"band": 8, "target": "band", "size": 8}, "band must be below the size, 8; got 8"),
+    ({"local_samples": -1}, "local_samples must be"),
+    ({"global_samples": -1}, "global_samples must be"),
+    ({"method": "rewire", "local_samples": 0, "global_samples": 0}, "samples"),
     ({"band": 2}, "band has a meaning with target band only; got sparse, identity"),
     ({"rewire_every": 0, "method": "rewire"}, "rewire_every must be at least 1; got 0"),
     ({"rewire_every": 50}, "rewire_every has a meaning with method rewire only; got sparse"),
@@ -162,17 +147,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"region": 0}, "region must be at least 1; got 0"),
     ({"region": 17}, "region must be at most the size, 16; got 17"),
     ({"wirings": 0}, "wirings must be at least 1; got 0"),
-    (
-        {"local_samples": 1, "method": "reinforce"},
-        "local_samples has a meaning with method sparse or rewire only; got reinforce",
-    ),
-    (
-        {"global_samples": 1, "method": "reinforce"},
-        "global_samples has a meaning with method sparse or rewire only; got reinforce",
-    ),
-    (
-        {"region": 1, "method": "reinforce"},
-        "region has a meaning with method sparse or rewire only; got reinforce",
+    *(
+        (
+            {name: 1, "method": "reinforce"},
+            f"{name} has a meaning with method sparse or rewire only; got reinforce",
+        )
+        for name in ("local_samples", "global_samples", "region")
     ),
     ({"sweep": True, "lr": 0.1}, "sweep tries nine learning rates and lr sets one"),
     (
@@ -197,20 +177,6 @@ def test_arguments_that_cannot_be_are_refused(options, message):
         Identity(**options).check()
 
 
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        ({"local_samples": -1}, "local_samples"),
-        ({"global_samples": -1}, "global_samples"),
-        ({"method": "rewire", "local_samples": 0, "global_samples": 0}, "samples"),
-    ],
-)
-def test_samples_that_cannot_be_are_refused(options, name):
-    with pytest.raises(ValueError, match=name):
-        Identity(**options).check()
-
-
 def test_wirings_must_divide_the_share_of_each_process(monkeypatch):
     """96 instances in two processes are 48 each, which 32 draws cannot share."""
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -220,18 +186,16 @@ def test_wirings_must_divide_the_share_of_each_process(monkeypatch):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("target", TARGETS)
-def test_plain_settings_are_accepted(method, target):
-    for size in (2, 8, 100):
-        Identity(size=size, method=method, target=target).check()
+def test_plain_settings_are_accepted_and_resolved_once(method, target):
+    for size in (2, 8, 100, 128):
+        args = Identity(size=size, method=method, target=target)
+        args.check()
+        assert args.resolved().resolved() == args.resolved()
     Identity(method="rewire", rewire_every=50, target="band", band=3, region=16).check()
     Identity(method="reinforce", wirings=8, accumulate=2, sweep=True).check()
 
 
 # What is planted.
-
-
-def test_the_identity_is_planted():
-    assert torch.equal(planted(Identity(size=5), 3), torch.eye(5))
 
 
 def test_a_permutation_that_depends_on_the_seed_is_planted():
@@ -250,6 +214,7 @@ def test_a_band_is_planted(band):
     distance = (torch.arange(7).unsqueeze(1) - torch.arange(7)).abs()
     assert torch.equal(planted(args, 0), (distance <= band).float())
     assert len(args.places(0)[0]) == (distance <= band).sum() == args.resolved().tuples
+    assert torch.equal(planted(Identity(size=5), band), torch.eye(5))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -258,15 +223,6 @@ def test_answers_are_products_with_the_planted_matrix(target, seed):
     trial = build(seed, target=target, size=9)
     x = torch.randn(6, 9)
     torch.testing.assert_close(trial.answer(x), x @ planted(trial.args, seed).T)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_layer_with_the_planted_matrix_has_no_error(target):
-    trial = build(target=target, size=6)
-    put(trial, torch.stack(trial.args.places(0), dim=-1))
-    metrics = trial.evaluate()
-    assert metrics["error"] < 1e-12
-    assert metrics["found"] == 1.0
 
 
 @torch.no_grad()
@@ -323,16 +279,19 @@ def test_values_decide_what_is_learned(method, values, learned, first):
 
 
 def test_methods_decide_what_is_built():
-    assert isinstance(build(method="sparse").model, SparseLayer)
-    assert isinstance(build(method="reinforce").model, ReinforceLayer)
-    trial = build(method="rewire", rewire_every=7)
+    for method, kind in (("sparse", SparseLayer), ("reinforce", ReinforceLayer)):
+        trial = build(method=method)
+        assert isinstance(trial.model, kind)
+        assert (trial.rewire, trial.extras) == (None, {})
+    trial = build(method="rewire", rewire_every=2)
     assert isinstance(trial.model, SparseLayer)
     assert trial.rewire is not None
-    assert trial.rewire.every == 7
+    assert trial.rewire.every == 2
     assert trial.extras == {"rewire": trial.rewire}
-    for method in ("sparse", "reinforce"):
-        assert build(method=method).rewire is None
-        assert build(method=method).extras == {}
+    for _ in range(5):
+        trial.after_step()
+    assert trial.rewire.steps == 5
+    assert trial.rewire.ages.tolist() == [2] * 8
 
 
 def test_all_methods_start_from_the_same_tuples():
@@ -340,15 +299,6 @@ def test_all_methods_start_from_the_same_tuples():
     for state in starts[1:]:
         for name, tensor in starts[0].items():
             assert torch.equal(tensor, state[name]), name
-
-
-def test_rewiring_follows_every_so_many_steps():
-    trial = build(method="rewire", rewire_every=2)
-    assert trial.rewire is not None
-    for _ in range(5):
-        trial.after_step()
-    assert trial.rewire.steps == 5
-    assert trial.rewire.ages.tolist() == [2] * 8
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -378,24 +328,17 @@ def all_vectors(seed: int, size: int) -> Tensor:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_error_is_that_of_the_rounded_matrix(method, target):
+    """And of a band that of the expected matrix as well."""
     trial = build(2, method=method, target=target, values="normal")
     x = all_vectors(2, 8)
-    wrong = matrix_of(trial.layer, mode="rounded") - planted(trial.args, 2)
     metrics = trial.evaluate()
-    assert metrics["error"] == pytest.approx((x @ wrong.T).square().mean().item(), rel=1e-5)
-    expected = (wrong.square().sum() / 8).item()  # the same for ever more vectors
-    assert metrics["error"] == pytest.approx(expected, rel=0.1)
-    assert metrics.keys() == {"error", "found"} | (
-        {"expected_error"} if target == "band" else set()
-    )
-
-
-def test_the_error_of_the_expectation_is_told_for_a_band():
-    trial = build(target="band", values="ones")
-    x = all_vectors(0, 8)
-    wrong = matrix_of(trial.layer, mode="expected") - planted(trial.args, 0)
-    got = trial.evaluate()["expected_error"]
-    assert got == pytest.approx((x @ wrong.T).square().mean().item(), rel=1e-5)
+    errors = {"error": "rounded"} | ({"expected_error": "expected"} if target == "band" else {})
+    assert metrics.keys() == {*errors, "found"}
+    for name, mode in errors.items():
+        wrong = matrix_of(trial.layer, mode=mode) - planted(trial.args, 2)
+        assert metrics[name] == pytest.approx((x @ wrong.T).square().mean().item(), rel=1e-5)
+        expected = (wrong.square().sum() / 8).item()  # the same for ever more vectors
+        assert metrics[name] == pytest.approx(expected, rel=0.1)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -407,7 +350,9 @@ def test_found_is_the_share_of_ones_that_a_tuple_rounds_to(target):
         moved[right:] = places[:1] if right else torch.tensor([0, 5])
         in_target = {tuple(p) for p in moved.tolist()} & {tuple(p) for p in places.tolist()}
         put(trial, moved)
-        assert trial.evaluate()["found"] == pytest.approx(len(in_target) / len(places))
+        metrics = trial.evaluate()
+        assert metrics["found"] == pytest.approx(len(in_target) / len(places))
+        assert (metrics["error"] < 1e-12) == (right == len(places))
 
 
 def test_more_tuples_than_ones_find_no_more_than_all():
@@ -418,8 +363,9 @@ def test_more_tuples_than_ones_find_no_more_than_all():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_judging_neither_reads_nor_moves_the_randomness_of_training(method):
+def test_judging_neither_uses_the_randomness_of_training_nor_changes_anything(method):
     trial = build(method=method)
+    states = {name: t.clone() for name, t in trial.model.state_dict().items()}
     results = []
     for seed in (1, 2):
         torch.manual_seed(seed)
@@ -427,18 +373,8 @@ def test_judging_neither_reads_nor_moves_the_randomness_of_training(method):
         results.append((trial.evaluate(), trial.snapshot(40)))
         assert torch.equal(torch.get_rng_state(), before)
     assert results[0][0] == results[1][0]
-    for name, tensor in results[0][1].items():
-        assert torch.equal(tensor, results[1][1][name]), name
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_judging_changes_nothing(method):
-    trial = build(method=method)
-    states = {name: t.clone() for name, t in trial.model.state_dict().items()}
-    trial.evaluate()
-    trial.snapshot(0)
-    for name, tensor in trial.model.state_dict().items():
-        assert torch.equal(tensor, states[name]), name
+    pairs = ((results[0][1], results[1][1]), (states, trial.model.state_dict()))
+    assert all(torch.equal(one[name], other[name]) for one, other in pairs for name in one)
     assert trial.model.training
     if trial.rewire is not None:
         assert (trial.rewire.gradients == -1).all()
@@ -446,6 +382,7 @@ def test_judging_changes_nothing(method):
 
 @pytest.mark.parametrize("at_once", [1000, 3000, 10_000, 20_000])
 def test_an_evaluation_in_parts_is_the_same(monkeypatch, at_once):
+    """Of vectors that are larger than a part, one by one."""
     whole = build().evaluate()
     monkeypatch.setattr(identity, "_EVALUATION_ELEMENTS", 8 * at_once)
     trial, sizes = build(), []
@@ -456,9 +393,6 @@ def test_an_evaluation_in_parts_is_the_same(monkeypatch, at_once):
     assert max(sizes) == min(at_once, 10_000)
     assert got["found"] == whole["found"]
     assert got["error"] == pytest.approx(whole["error"], rel=1e-6)
-
-
-def test_large_vectors_are_evaluated_at_least_one_by_one(monkeypatch):
     monkeypatch.setattr(identity, "_EVALUATION_ELEMENTS", 3)
     monkeypatch.setattr(identity, "VECTORS", 5)
     assert math.isfinite(build().evaluate()["error"])
