@@ -6,8 +6,7 @@ import pytest
 import torch
 from tests.helpers import seeded
 
-from sparsewire_lab.attention import experiment as attention
-from sparsewire_lab.data import Digits
+from sparsewire_lab.data import Digits, experiment
 from sparsewire_lab.data.idx import Split
 
 COUNTS: dict[Split, int] = {"train": 30, "validation": 20, "all-train": 50, "test": 24}
@@ -36,6 +35,6 @@ def use_glyphs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(split)
         return load_glyphs(split)
 
-    monkeypatch.setattr(attention, "load_digits", load)
-    monkeypatch.setattr(attention, "load_mnist", load)
+    monkeypatch.setattr(experiment, "load_digits", load)
+    monkeypatch.setattr(experiment, "load_mnist", load)
     return asked

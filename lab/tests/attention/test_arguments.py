@@ -8,7 +8,9 @@ from typing import Any, get_args
 import pytest
 from lab.tests.attention.trials import of_every_looking_model, of_every_model
 
-from sparsewire_lab.attention.experiment import PRESETS, Attention, Preset
+from sparsewire_lab.attention.experiment import PRESETS, Attention
+from sparsewire_lab.data.experiment import Preset
+from sparsewire_lab.train.options import Experiment
 
 of_every_preset = pytest.mark.parametrize("preset", PRESETS)
 
@@ -159,7 +161,8 @@ def test_what_decides_changes_the_key(name):
 
 
 def test_every_argument_decides_or_is_bookkeeping():
-    own = set(Attention.__annotations__) - {"name", "bookkeeping"}
+    shared = Experiment.__annotations__.keys() - {"batch"}
+    own = {field.name for field in dataclasses.fields(Attention)} - shared
     assert own == {*DECIDING, "mnist", "keep_frames"}
 
 

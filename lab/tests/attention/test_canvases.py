@@ -9,11 +9,10 @@ from lab.tests.attention.glyphs import BRIGHTNESS, load_glyphs
 from lab.tests.attention.trials import CPU, build, everything, of_every_model, step
 from torch import Tensor
 
-from sparsewire_lab.attention import experiment as attention
 from sparsewire_lab.attention import trial as attention_trial
 from sparsewire_lab.attention.experiment import Attention
 from sparsewire_lab.attention.trial import AttentionTrial
-from sparsewire_lab.data import CANVASES, Digits, Scene
+from sparsewire_lab.data import CANVASES, Digits, Scene, experiment
 
 pytestmark = pytest.mark.usefixtures("glyphs")
 
@@ -54,7 +53,7 @@ def test_mnist_is_read_from_its_folder(monkeypatch):
         asked.append((split, folder))
         return load_glyphs(split)
 
-    monkeypatch.setattr(attention, "load_mnist", load)
+    monkeypatch.setattr(experiment, "load_mnist", load)
     args = Attention(mnist=Path("some"), canvas=60, size=6, device="cpu", reduce=2)
     args.resolved().build(0, CPU)
     assert asked == [("all-train", Path("some")), ("test", Path("some"))]

@@ -20,11 +20,10 @@ from torch import Tensor
 from torch.distributions import Normal
 from torch.nn.functional import cross_entropy
 
-from sparsewire_lab.attention import experiment as attention
 from sparsewire_lab.attention import trial as attention_trial
 from sparsewire_lab.attention.models import ReinforceGlimpse
 from sparsewire_lab.attention.trial import AttentionTrial
-from sparsewire_lab.data import Digits
+from sparsewire_lab.data import Digits, experiment
 
 pytestmark = pytest.mark.usefixtures("glyphs")
 
@@ -197,7 +196,7 @@ def test_training_finds_what_can_be_seen(model, monkeypatch):
 
     ln 10 is what a model begins with.
     """
-    monkeypatch.setattr(attention, "load_digits", two_amounts_of_ink)
+    monkeypatch.setattr(experiment, "load_digits", two_amounts_of_ink)
     lr, steps, batch = (1e-3, 120, 8) if model == "convnet" else (3e-3, 60, 16)
     options: dict[str, Any] = {"lr": lr, "cosine": False, "steps": steps}
     if model != "convnet":

@@ -140,7 +140,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"local_samples": -1}, "local_samples must be"),
     ({"global_samples": -1}, "global_samples must be"),
     ({"method": "rewire", "local_samples": 0, "global_samples": 0}, "samples"),
-    ({"band": 2}, "band has a meaning with target band only; got sparse, identity"),
+    ({"band": 2}, "band has a meaning with target band only; got identity"),
     ({"rewire_every": 0, "method": "rewire"}, "rewire_every must be at least 1; got 0"),
     ({"rewire_every": 50}, "rewire_every has a meaning with method rewire only; got sparse"),
     ({"tuples": 0}, "tuples must be at least 1; got 0"),

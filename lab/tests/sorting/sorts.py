@@ -8,9 +8,8 @@ import torch
 from tests.helpers import seeded
 from torch import Tensor
 
-from sparsewire_lab.data import Digits
+from sparsewire_lab.data import Digits, experiment
 from sparsewire_lab.data.idx import Split
-from sparsewire_lab.sorting import experiment as sorting
 from sparsewire_lab.sorting.experiment import Method, Sorting
 from sparsewire_lab.sorting.trial import SortingTrial
 
@@ -56,8 +55,8 @@ def use_shapes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(split)
         return load_shapes(split)
 
-    monkeypatch.setattr(sorting, "load_digits", load)
-    monkeypatch.setattr(sorting, "load_mnist", load)
+    monkeypatch.setattr(experiment, "load_digits", load)
+    monkeypatch.setattr(experiment, "load_mnist", load)
     return asked
 
 

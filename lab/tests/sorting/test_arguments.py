@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from lab.tests.sorting.sorts import LOSSES, METHODS, checked, of_every_method, of_every_pair
+from lab.tests.sorting.sorts import LOSSES, METHODS, checked, of_every_method
 
 from sparsewire_lab.sorting.experiment import PEERS, PRESETS, Loss, Sorting
+from sparsewire_lab.train.options import Experiment
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -35,26 +36,16 @@ def test_our_numbers():
     assert (args.size, args.places, args.network) == (16, 3, "paper")
 
 
-@pytest.mark.parametrize(
-    ("given", "network"),
-    [
-        ({}, "wide"),
-        ({"dropout": 0.5}, "paper"),
-        ({"tanh": True}, "paper"),
-        ({"network": "paper"}, "paper"),
-    ],
-)
-def test_small_digits_are_read_by_a_small_network(given, network):
-    """Unless something is asked of it that it does not have."""
-    assert Sorting(data="digits", **given).resolved().network == network
-
-
 def test_small_digits_are_learned_from_in_fewer_and_larger_steps():
+    """By a small network, unless something is asked of it that it does not have."""
     args = Sorting(data="digits").resolved()
     assert (args.lr, args.jitter, args.network) == (2e-3, 0.3, "wide")
     assert Sorting(data="digits", jitter=1.0, lr=0.1).resolved().jitter == 1.0
     paper = Sorting(data="digits", preset="paper").resolved()
     assert (paper.lr, paper.jitter) == (5e-5, 0.0)
+    asked: list[dict[str, Any]] = [{"dropout": 0.5}, {"tanh": True}, {"network": "paper"}]
+    for given in asked:
+        assert Sorting(data="digits", **given).resolved().network == "paper"
 
 
 @of_every_preset
@@ -71,32 +62,21 @@ def test_nothing_is_left_open(method, preset):
 
 
 @pytest.mark.parametrize(
-    ("method", "ours", "papers"),
+    ("method", "ours", "papers", "temperature"),
     [
-        ("likelihood", "order", "order"),
-        ("exact", "permutation", "steps"),
-        ("sampled", "steps", "steps"),
-        ("projection", "ranks", "ranks"),
-        *((one, "permutation", "permutation") for one in METHODS[3:] if one != "projection"),
+        ("likelihood", "order", "order", 1.0),
+        ("exact", "permutation", "steps", 0.1),
+        ("sampled", "steps", "steps", 0.1),
+        ("projection", "ranks", "ranks", 1.0),
+        *((one, "permutation", "permutation", 1.0) for one in METHODS[3:6]),
+        *((one, "permutation", "permutation", 0.1) for one in ("odd_even", "bitonic")),
     ],
 )
-def test_every_method_has_a_loss_of_its_own(method, ours, papers):
-    assert Sorting(method=method).resolved().loss == ours
+def test_every_method_has_a_loss_and_a_temperature_of_its_own(method, ours, papers, temperature):
+    plain = Sorting(method=method).resolved()
+    assert (plain.loss, plain.temperature) == (ours, temperature)
     assert Sorting(method=method, preset="paper").resolved().loss == papers
-
-
-@pytest.mark.parametrize(
-    ("methods", "temperature"),
-    [
-        (["likelihood", "neuralsort", "softsort", "sinkhorn", "projection"], 1.0),
-        (["exact", "sampled", "odd_even", "bitonic"], 0.1),
-    ],
-)
-def test_every_method_has_a_temperature_of_its_own(methods, temperature):
-    for method in methods:
-        assert Sorting(method=method).resolved().temperature == temperature
-        given = Sorting(method=method, temperature=0.25).resolved()
-        assert given.temperature == 0.25
+    assert Sorting(method=method, temperature=0.25).resolved().temperature == 0.25
 
 
 @pytest.mark.parametrize("size", [2, 5, 16])
@@ -119,19 +99,15 @@ def test_what_is_given_stays(preset):
         assert {name: getattr(resolved, name) for name in asked} == asked
 
 
-@of_every_pair
-def test_methods_go_with_these_losses(method, loss):
-    assert checked(Sorting(method=method, loss=loss)).loss == loss
-
-
 # What is refused.
 
 
-@pytest.mark.parametrize(
-    ("method", "loss"),
-    [(m, loss) for m in METHODS for loss in get_args(Loss) if loss not in LOSSES[m]],
-)
-def test_no_other_loss_goes_with_a_method(method, loss):
+@of_every_method
+@pytest.mark.parametrize("loss", get_args(Loss))
+def test_a_loss_goes_with_its_methods_only(method, loss):
+    if loss in LOSSES[method]:
+        assert checked(Sorting(method=method, loss=loss)).loss == loss
+        return
     pairs = {"order": "likelihood", "ranks": "projection"}
     one = next(one for one in (*pairs, "steps") if one == loss or pairs.get(one) == method)
     message = f"loss {one} belongs to method {pairs.get(one)}; got {loss} with {method}"
@@ -163,10 +139,33 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"data": "digits", "mnist": Path("x")}, "mnist is a folder for --data mnist; got digits"),
     ({"lr": 0.0}, "lr must be above 0; got 0.0"),
     ({"batch": 0}, "batch must be at least 1; got 0"),
-    ({"samples": 3}, "samples has a meaning with method sampled only; got likelihood"),
-    (
-        {"samples": 3, "method": "exact"},
-        "samples has a meaning with method sampled only; got exact",
+    *(
+        (
+            {"samples": 3, "method": method},
+            f"samples has a meaning with method sampled only; got {method}",
+        )
+        for method in ("likelihood", "exact")
+    ),
+    *(
+        (
+            {"method": "exact", **given},
+            f"{name} has a meaning with method likelihood only; got exact",
+        )
+        for name, given in (("bend", {"bend": 0.5}), ("reach", {"reach": 2}))
+    ),
+    *(
+        (
+            {"network": "wide", **given},
+            f"{name} has a meaning with network paper only; got wide",
+        )
+        for name, given in (("tanh", {"tanh": True}), ("dropout", {"dropout": 0.5}))
+    ),
+    *(
+        (
+            {"peers": True, name: value},
+            f"peers trains every method, and {name} is of one; give one",
+        )
+        for name, value in (("method", "exact"), ("temperature", 1.0), ("reach", 1))
     ),
     *(
         (
@@ -184,26 +183,9 @@ def test_arguments_that_cannot_be_are_refused(options, message):
         checked(Sorting(**options))
 
 
-@pytest.mark.parametrize("given", [{"bend": 0.5}, {"reach": 2}], ids=str)
-def test_options_of_cuts_without_cuts_are_refused(given):
-    (name,) = given
-    with pytest.raises(ValueError, match=rf"^{name} has a meaning with method likelihood only"):
-        Sorting(method="exact", **given).resolved()
-    with pytest.raises(ValueError, match=r"^tanh has a meaning with network paper only; got wide$"):
-        Sorting(network="wide", tanh=True).check()
-
-
-def test_a_dropout_that_the_wide_network_has_no_place_for_is_refused():
-    with pytest.raises(ValueError, match=r"^dropout has a meaning with network paper only"):
-        checked(Sorting(network="wide", dropout=0.5))
-
-
-@pytest.mark.parametrize("size", [2, 4, 8, 16])
-def test_a_bitonic_network_sorts_powers_of_two(size):
-    assert checked(Sorting(method="bitonic", size=size)).size == size
-
-
-def test_validation_digits_may_say_when_to_stop():
+def test_powers_of_two_and_validation_digits_are_accepted():
+    for size in (2, 4, 8, 16):
+        assert checked(Sorting(method="bitonic", size=size)).size == size
     assert checked(Sorting(split="validation", until=0.1)).until == 0.1
 
 
@@ -237,21 +219,18 @@ def test_bookkeeping_leaves_the_key(changes):
 
 
 def test_every_argument_decides_or_is_bookkeeping():
-    own = set(Sorting.__annotations__) - {"name", "bookkeeping", "later"}
+    every = {field.name for field in dataclasses.fields(Sorting)}
+    own = every - Experiment.__annotations__.keys()
     assert own == {*DECIDING, "mnist", "peers", "keep_frames"}
     assert Sorting.bookkeeping & own == {"mnist", "peers", "keep_frames"}
 
 
-def test_what_is_said_and_what_is_filled_in_have_one_key():
+def test_what_is_filled_in_or_has_no_meaning_is_not_told_apart():
+    """A peer has no cuts to bend, and the wide network no features of single digits."""
     said = Sorting(method="likelihood", loss="order", lr=1e-3, jitter=1.0, temperature=1.0)
     assert said.resolved().key() == Sorting().resolved().key()
-
-
-def test_what_has_no_meaning_is_not_told_apart():
-    """A peer has no cuts to bend, and the wide network no features of single digits."""
     peer, wide = Sorting(method="odd_even").resolved(), Sorting(network="wide").resolved()
-    assert (peer.bend, peer.tanh) == (0.0, True)
-    assert (wide.bend, wide.tanh) == (0.5, False)
+    assert (peer.bend, peer.tanh, wide.bend, wide.tanh) == (0.0, True, 0.5, False)
 
 
 @pytest.mark.parametrize(
@@ -287,29 +266,15 @@ def test_an_argument_that_came_later_leaves_older_keys_as_they_were():
 
 
 def test_peers_are_every_method_with_all_else_alike():
+    """Each is the run of its method alone; a bitonic network needs a size that it has."""
     settings = [each.resolved() for each in Sorting(peers=True, steps=50).settings()]
     assert {each.method for each in settings} == set(METHODS) == set(PEERS)
     assert len({each.key() for each in settings}) == len(settings)
     own = {"method", "loss", "temperature", "samples", "bend"}
     shared = [{k: v for k, v in each.deciding().items() if k not in own} for each in settings]
     assert all(each == shared[0] for each in shared)
-
-
-def test_each_peer_is_the_run_of_its_method_alone():
     for each in Sorting(peers=True).settings():
         alone = Sorting(method=each.method, temperature=each.temperature)
         assert each.resolved().key() == alone.resolved().key()
-
-
-def test_a_bitonic_network_is_left_out_where_it_has_no_size():
     methods = [each.method for each in Sorting(peers=True, size=9).settings()]
     assert methods == [method for method in PEERS if method != "bitonic"]
-
-
-@pytest.mark.parametrize(
-    "given", [{"method": "exact"}, {"temperature": 1.0}, {"reach": 1}], ids=str
-)
-def test_peers_refuse_what_belongs_to_one_of_them(given):
-    (name,) = given
-    with pytest.raises(ValueError, match=f"peers trains every method, and {name} is of one"):
-        Sorting(peers=True, **given).check()

@@ -9,22 +9,20 @@ import torch
 from lab.tests.sorting.sorts import (
     BRIGHTNESS,
     CPU,
+    EVERY,
     LOSSES,
     METHODS,
     build,
     everything,
     load_shapes,
-    of_every_pair,
-    use_shapes,
 )
 from tests.helpers import seeded
 from torch import Tensor, nn
 
 from sparsewire.sorting import QuickSort, order_loss
-from sparsewire_lab.data import Digits
+from sparsewire_lab.data import Digits, experiment
 from sparsewire_lab.data.augment import augment, sample_changes
 from sparsewire_lab.data.numbers import Numbers, pictures, sample_numbers
-from sparsewire_lab.sorting import experiment as sorting
 from sparsewire_lab.sorting import trial as sorting_trial
 from sparsewire_lab.sorting.experiment import Sorting
 from sparsewire_lab.sorting.networks import KeyNetwork, WideKeyNetwork
@@ -38,10 +36,7 @@ from sparsewire_lab.sorting.peers import (
 from sparsewire_lab.sorting.trial import SortingTrial, permutation_loss, rank_loss
 from sparsewire_lab.train.distributed import whole_batch
 
-
-@pytest.fixture(autouse=True)
-def shapes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    return use_shapes(monkeypatch)
+pytestmark = pytest.mark.usefixtures("shapes")
 
 
 def seen_by(trial: SortingTrial, batch: int = 4, share: Any = everything) -> Tensor:
@@ -82,13 +77,16 @@ def test_networks_are_those_that_were_asked_for(places):
     assert [m.p for m in dropped.modules() if isinstance(m, nn.Dropout)] == [0.25]
 
 
-def test_weights_decay_where_it_was_asked_for():
+def test_the_optimizer_and_the_sort_are_those_that_were_asked_for():
     plain, decaying = build().optimizer, build(decay=0.125, lr=0.5, cosine=False).optimizer
-    assert type(plain) is torch.optim.Adam
-    assert type(decaying) is torch.optim.AdamW
+    assert (type(plain), type(decaying)) == (torch.optim.Adam, torch.optim.AdamW)
     assert plain.param_groups[0]["weight_decay"] == 0
     assert decaying.param_groups[0]["weight_decay"] == 0.125
     assert decaying.param_groups[0]["lr"] == 0.5
+    for method, samples in (("exact", None), ("sampled", 4)):
+        sort = build(method=method, temperature=0.25).sort
+        assert (sort.method, sort.temperature, sort.samples) == (method, 0.25, samples)
+    assert build(method="sampled", samples=3).sort.samples == 3
 
 
 def test_the_learning_rate_falls_along_a_cosine_or_stays():
@@ -102,14 +100,6 @@ def test_the_learning_rate_falls_along_a_cosine_or_stays():
         trial.schedule.step()
     want = [2e-3 * 0.5 * (1 + math.cos(math.pi * step / 10)) for step in range(10)]
     assert rates == pytest.approx(want)
-
-
-@pytest.mark.parametrize("method", ["exact", "sampled"])
-def test_quicksort_is_the_one_that_was_asked_for(method):
-    sort = build(method=method, temperature=0.25).sort
-    assert (sort.method, sort.temperature) == (method, 0.25)
-    assert sort.samples == (4 if method == "sampled" else None)
-    assert build(method="sampled", samples=3).sort.samples == 3
 
 
 # What it trains on, and what it is judged by.
@@ -141,7 +131,7 @@ def test_mnist_is_read_from_its_folder(monkeypatch):
         asked.append((split, folder))
         return load_shapes(split)
 
-    monkeypatch.setattr(sorting, "load_mnist", load)
+    monkeypatch.setattr(experiment, "load_mnist", load)
     args = Sorting(mnist=Path("some"), size=4, sets=3, device="cpu")
     args.resolved().build(0, CPU)
     assert asked == [("all-train", Path("some")), ("test", Path("some"))]
@@ -183,45 +173,40 @@ def test_pictures_that_occur_often_are_read_once(monkeypatch):
     torch.testing.assert_close(keys, want, rtol=1e-4, atol=1e-5)
 
 
-def test_every_step_has_numbers_of_its_own():
-    trial = build(jitter=0.0)
-    torch.manual_seed(3)
-    first, second = seen_by(trial), seen_by(trial)
-    assert first.shape == (4, 4, 1, 28, 28)
-    assert not torch.equal(first, second)
-    torch.manual_seed(3)
-    assert torch.equal(seen_by(trial), first)
-
-
 def test_pictures_are_augmented_in_training_as_far_as_was_asked_for():
+    """Every step has numbers of its own, those of the generator."""
     plain = build(places=2, jitter=0.0)
     want, _ = next_numbers(plain, 4, seed=5)
     torch.manual_seed(5)
-    assert torch.equal(seen_by(plain), want)
+    first, second = seen_by(plain), seen_by(plain)
+    assert first.shape == (4, 4, 2, 28, 28)
+    assert torch.equal(first, want)
+    assert not torch.equal(first, second)
     for strength in (0.5, 1.0):
         trial = build(places=2, jitter=strength)
         want, _ = next_numbers(trial, 4, seed=5)
-        changed = augment(want.view(32, 1, 28, 28), sample_changes(32, strength)).view_as(want)
+        changed = augment(want.view(32, 1, 28, 28), sample_changes(32, strength))
         torch.manual_seed(5)
-        torch.testing.assert_close(seen_by(trial), changed)
-        assert not torch.equal(changed, want)
-
-
-def test_nothing_is_augmented_in_evaluation():
-    trial = build(jitter=1.0)
-    trial.model.eval()
-    shown = pictures(trial.judged, trial.sets.which)
-    torch.testing.assert_close(trial.keys(), trial.model(shown))
+        torch.testing.assert_close(seen_by(trial), changed.view_as(want))
+        assert not torch.equal(changed.view_as(want), want)
 
 
 # Losses.
 
 
-def check_gradients(trial: SortingTrial) -> None:
-    """Of one step, for every parameter by its name.
+SIZES = [("exact", 2), ("sampled", 3), ("odd_even", 5), ("neuralsort", 3), ("likelihood", 2)]
+TRAINED: list[dict[str, Any]] = [{"method": method, "loss": loss} for method, loss in EVERY]
+TRAINED += [{"method": method, "size": size} for method, size in SIZES]
+TRAINED += [
+    {"method": method, "network": "paper", "places": 2}
+    for method in ("likelihood", "sampled", "neuralsort")
+]
 
-    A number added to all keys changes no order: the last bias has the gradient zero.
-    """
+
+@pytest.mark.parametrize("options", TRAINED, ids=str)
+def test_every_loss_is_finite_and_gives_every_parameter_a_gradient(options):
+    """A number added to all keys changes no order: the last bias has the gradient zero."""
+    trial = build(**options)
     loss = trial.loss(trial.model, 4, everything)
     assert loss.shape == ()
     assert loss.dtype == torch.float32
@@ -236,24 +221,6 @@ def check_gradients(trial: SortingTrial) -> None:
         assert gradient.isfinite().all(), name
         assert name == last or gradient.abs().max() > 1e-7, name
     torch.testing.assert_close(gradients[last], torch.zeros(1), rtol=0, atol=1e-6)
-
-
-@of_every_pair
-def test_every_loss_is_finite_and_gives_every_parameter_a_gradient(method, loss):
-    check_gradients(build(method=method, loss=loss))
-
-
-@pytest.mark.parametrize("method", ["likelihood", "sampled", "neuralsort"])
-def test_the_paper_s_network_gets_gradients_too(method):
-    check_gradients(build(method=method, network="paper", places=2))
-
-
-@pytest.mark.parametrize(
-    ("method", "size"),
-    [("exact", 2), ("sampled", 3), ("odd_even", 5), ("neuralsort", 3), ("likelihood", 2)],
-)
-def test_sets_of_any_size_can_be_trained_on(method, size):
-    check_gradients(build(method=method, size=size))
 
 
 def some_keys(batch: int, n: int = 4) -> Tensor:
@@ -284,22 +251,27 @@ def cross_entropy_by_hand(found: Tensor, target: Tensor) -> Tensor:
     return -(target * found.log() + (1 - target) * (1 - found).log()).mean()
 
 
+def step_of(trial: SortingTrial, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The loss of a step with these keys; its values, its pixels, and its pixels in order."""
+    torch.manual_seed(3)
+    got = trial.loss(lambda x: keys[: len(x)], 8, share)
+    x, values = next_numbers(trial, 8, seed=3)
+    pixels, values = x[2:5].flatten(2), values[2:5]
+    goal = torch.stack([p[v.argsort(stable=True)] for p, v in zip(pixels, values, strict=True)])
+    return got, values, pixels, goal
+
+
 @pytest.mark.parametrize("method", ["exact", "sampled"])
 @pytest.mark.parametrize("size", [3, 4])
 def test_the_steps_loss_compares_pictures_after_every_half(method, size):
     """The sorted pictures are sent back through what comes after each."""
-    trial = build(method=method, loss="steps", jitter=0.0, size=size)
     keys = some_keys(3, size)
-    x, values = next_numbers(trial, 8, seed=3)
-    x, values = x[2:5], values[2:5]
+    trial = build(method=method, loss="steps", jitter=0.0, size=size)
+    got, _, pixels, goal = step_of(trial, keys)
     with whole_batch(8, share):
         first, second = QuickSort(method).halves(keys)
-    pixels = x.flatten(2)
-    goal = torch.stack([p[v.argsort(stable=True)] for p, v in zip(pixels, values, strict=True)])
     want = cross_entropy_by_hand(first @ pixels, (second.mT @ goal).clamp(0, 1))
     want = want + cross_entropy_by_hand(second @ first @ pixels, goal)
-    torch.manual_seed(3)
-    got = trial.loss(lambda x: keys[: len(x)], 8, share)
     torch.testing.assert_close(got, want)
 
 
@@ -313,17 +285,12 @@ def test_other_losses_compare_what_the_matrix_sorts(method):
     keys = some_keys(3)
     for loss in ("permutation", "pixels"):
         trial = build(method=method, loss=loss, jitter=0.0)
-        x, values = next_numbers(trial, 8, seed=3)
-        x, values = x[2:5], values[2:5]
+        got, values, pixels, goal = step_of(trial, keys)
         with whole_batch(8, share):
             matrix = trial.matrix(keys)
-        pixels = x.flatten(2)
-        goal = torch.stack([p[v.argsort(stable=True)] for p, v in zip(pixels, values, strict=True)])
         want = permutation_loss(matrix, values)
         if loss == "pixels":
             want = cross_entropy_by_hand(matrix @ pixels, goal)
-        torch.manual_seed(3)
-        got = trial.loss(lambda x: keys[: len(x)], 8, share)
         torch.testing.assert_close(got, want)
 
 
@@ -375,20 +342,21 @@ def test_the_loss_of_ranks_is_their_squared_error():
     assert trial.args.loss == "ranks"
 
 
-def test_equal_numbers_may_change_places_in_the_permutation_loss():
-    """5, 3, 5: the first and the last may go to the second or the third place."""
-    matrix = torch.tensor([[0.2, 0.7, 0.1], [0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
-    chances = [0.5 + 0.1, 0.7, 0.2 + 0.7]
-    want = -sum(map(math.log, chances)) / 3
-    got = permutation_loss(matrix[None], torch.tensor([[5, 3, 5]]))
-    assert got.item() == pytest.approx(want)
-    # Without ties it is one entry for each: 5, 3, 6.
-    want = -sum(map(math.log, [0.5, 0.7, 0.7])) / 3
-    assert permutation_loss(matrix[None], torch.tensor([[5, 3, 6]])).item() == pytest.approx(want)
-    # And where all are equal, nothing but the sums of columns counts: 0.8, 1.2 and 1.
-    want = -sum(map(math.log, [0.8, 1.2, 1.0])) / 3
-    got = permutation_loss(matrix[None], torch.tensor([[4, 4, 4]]))
-    assert got.item() == pytest.approx(want, abs=1e-6)
+@pytest.mark.parametrize(
+    ("values", "chances"),
+    [
+        # The first and the last may go to the second or the third place.
+        ([5, 3, 5], [0.5 + 0.1, 0.7, 0.2 + 0.7]),
+        # Without ties it is one entry for each.
+        ([5, 3, 6], [0.5, 0.7, 0.7]),
+        # Where all are equal, nothing but the sums of columns counts.
+        ([4, 4, 4], [0.8, 1.2, 1.0]),
+    ],
+)
+def test_equal_numbers_may_change_places_in_the_permutation_loss(values, chances):
+    matrix = torch.tensor([[[0.2, 0.7, 0.1], [0.5, 0.3, 0.2], [0.1, 0.2, 0.7]]])
+    got = permutation_loss(matrix, torch.tensor([values]))
+    assert got.item() == pytest.approx(-sum(map(math.log, chances)) / 3, abs=1e-6)
 
 
 def test_the_permutation_loss_of_a_batch_is_the_mean_and_stays_finite():
@@ -448,13 +416,13 @@ def test_errors_of_one_set(values, keys, errors, monkeypatch):
 
 
 @torch.no_grad()
-def test_keys_are_the_same_however_many_are_read_at_once(monkeypatch):
-    trial = build(sets=7, places=2)
+def test_keys_are_those_of_plain_pictures_however_many_are_read_at_once(monkeypatch):
+    trial = build(sets=7, places=2, jitter=1.0)
     trial.model.eval()
-    want = trial.keys()
+    want = trial.model(pictures(trial.judged, trial.sets.which))
     assert want.shape == (7, 4)
     assert want.dtype == torch.float32
-    for digits in (1, 8, 24):
+    for digits in (20_000, 1, 8, 24):
         monkeypatch.setattr(sorting_trial, "_AT_ONCE", {"cpu": digits})
         torch.testing.assert_close(trial.keys(), want)
 

@@ -3,61 +3,42 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 
-from sparsewire.checks import check_range
 from sparsewire.nn.frames import Bound, Frame
 from sparsewire_lab.attention.models import Head
 from sparsewire_lab.attention.trial import AttentionTrial
-from sparsewire_lab.data import CANVASES, Digits, load_digits, load_mnist
-from sparsewire_lab.data.idx import Split
-from sparsewire_lab.data.mnist import OPTIONS, mnist_to_fetch
-from sparsewire_lab.train.options import Experiment, check_size
+from sparsewire_lab.data import CANVASES
+from sparsewire_lab.data.experiment import DigitsExperiment
+from sparsewire_lab.train.argument_checks import check_needed, check_ranges, check_sizes
+from sparsewire_lab.train.options import check_size
 
 Model = Literal["glimpse", "convnet", "transformer", "reinforce"]
-Preset = Literal["ours", "paper"]
-Data = Literal["mnist", "digits"]
-
+# The paper's are those of the appendix: variances and learning rate are left alone, the sigmoid is
+# applied to points. Ours were chosen on validation digits; docs/reproduction/attention.md says how.
+_CHOICES: dict[str, tuple[Any, Any]] = {
+    # paper, ours
+    "lr": (1e-4, 1e-3),
+    "source_rate": (1.0, 0.1),
+    "frame_rate": (1.0, 0.3),
+    "source": ("convnet", "finder"),
+    "head": ("mlp", "conv"),
+    "dropout": (0.0, 0.5),
+    "squash": ("points", "corners"),
+    "region": (20, 8),
+    "scale": (0.1, 0.01),
+    "floor": (0.1, 0.1),
+    "hold": (0.0, 0.15),
+    "settle": (0.0, 0.5),
+    "straight": (1.0, 0.6),
+    "zoom": (0.0, 1.0),
+    "cosine": (False, True),
+}
 PRESETS: dict[str, dict[str, Any]] = {
-    # The appendix: variances and learning rate are left alone, the sigmoid is applied to points.
-    "paper": {
-        "lr": 1e-4,
-        "source_rate": 1.0,
-        "frame_rate": 1.0,
-        "source": "convnet",
-        "head": "mlp",
-        "dropout": 0.0,
-        "squash": "points",
-        "region": 20,
-        "scale": 0.1,
-        "floor": 0.1,
-        "hold": 0.0,
-        "settle": 0.0,
-        "straight": 1.0,
-        "zoom": 0.0,
-        "cosine": False,
-    },
-    # Chosen on validation digits; docs/reproduction/attention.md says how.
-    "ours": {
-        "lr": 1e-3,
-        "source_rate": 0.1,
-        "frame_rate": 0.3,
-        "source": "finder",
-        "head": "conv",
-        "dropout": 0.5,
-        "squash": "corners",
-        "region": 8,
-        "scale": 0.01,
-        "floor": 0.1,
-        "hold": 0.15,
-        "settle": 0.5,
-        "straight": 0.6,
-        "zoom": 1.0,
-        "cosine": True,
-    },
+    preset: {name: values[place] for name, values in _CHOICES.items()}
+    for place, preset in enumerate(("paper", "ours"))
 }
 # Frames over most of so large a canvas would see points of a digit.
 _ON_400 = {"cover": 0.25, "spread": 0.4, "scale": 0.0025}
@@ -70,7 +51,7 @@ _SMALLEST_VIEW = 8  # pixels that the pools of the source network reduce to one
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention(Experiment):
+class Attention(DigitsExperiment):
     """Classify a digit on a large canvas full of pieces of others, from a few glimpses of it.
 
     The paper's second experiment. A network looks at the whole canvas and chooses boxes; only what
@@ -81,25 +62,16 @@ class Attention(Experiment):
     model: Model = "glimpse"
     """glimpse: the paper's; convnet: its source network as a classifier, which reads everything;
     transformer: a spatial transformer; reinforce: glimpses of fixed size, placed by REINFORCE."""
-    preset: Preset = "ours"
-    """Where the arguments come from that are left open: our choice, or the paper's appendix."""
     glimpses: int = 1
     """Number of glimpses; the paper has 1 and 8."""
     size: int | None = None
     """Side of a glimpse; None takes the paper's 32 for one, and 12 for more and small digits."""
-    data: Data = "mnist"
-    """Digits: MNIST, or the small ones of scikit-learn, for which nothing is fetched."""
-    mnist: Path | None = None
-    """Folder of MNIST; None takes the cache, and fetches the files if they are not there."""
     canvas: int | None = None
     """Side of the canvas: 60, 100 or 400, with 4, 8 or 128 pieces of digits; None takes 100, and
     60 for the small digits."""
     reduce: int | None = None
     """The network that chooses (and the convnet) sees the canvas reduced by this factor; None takes
     1, for the canvas of 400 and the small digits such that 200 and 30 pixels are left."""
-    split: Literal["test", "validation"] = "test"
-    """test: train on all training digits and measure on test digits; validation: train without
-    10,000 of the training digits and measure on those, to compare settings."""
     head: Head | None = None
     """What classifies glimpses: mlp, two layers as in the paper; conv, four convolutions before."""
     dropout: float | None = None
@@ -158,63 +130,31 @@ class Attention(Experiment):
     batch: int = 128
 
     name: ClassVar[str] = "attention"
-    bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {"mnist", "keep_frames"}
 
     def check(self) -> None:
         """Raise an error for arguments that cannot be, or would have no effect."""
         super().check()
         check_size("glimpses", self.glimpses)
-        samples = "local_samples", "global_samples"
-        for name in ("size", "canvas", "reduce", "width", "region", *samples):
-            if (count := getattr(self, name)) is not None:
-                check_size(name, count, least=0 if name in samples else 1)
-        if self.cover is not None:
-            check_range("cover", self.cover, 1e-3, 1 - 1e-3)
-        check_range("deviation", self.deviation, 1e-6, 1.0)
+        check_sizes(self, ("size", "canvas", "reduce", "width", "region"))
+        check_sizes(self, ("local_samples", "global_samples"), least=0)
+        check_ranges(self, ("cover",), 1e-3, 1 - 1e-3)
+        check_ranges(self, ("deviation",), 1e-6, 1.0)
+        check_ranges(self, ("dropout", "hold", "settle", "straight", "spread"), 0.0, 1.0)
+        check_ranges(self, ("source_rate", "frame_rate", "zoom", "floor", "scale"), 0.0, 1e6)
         if self.canvas is not None and self.canvas not in CANVASES:
             known = ", ".join(map(str, CANVASES))
             raise ValueError(f"canvas must be one of {known}; got {self.canvas}")
-        most_of = {
-            "source_rate": 1e6,
-            "frame_rate": 1e6,
-            "dropout": 1.0,
-            "hold": 1.0,
-            "settle": 1.0,
-            "straight": 1.0,
-            "zoom": 1e6,
-            "spread": 1.0,
-            "floor": 1e6,
-            "scale": 1e6,
-        }
-        for name, most in most_of.items():
-            if (number := getattr(self, name)) is not None:
-                check_range(name, number, 0.0, most)
-        if self.split == "test" and self.until is not None:
-            raise ValueError("until would choose by the test digits when to stop; use validation")
-        needs: dict[str, tuple[Model, ...]] = {
-            "glimpses": ("glimpse", "reinforce"),
-            "deviation": ("reinforce",),
-            **dict.fromkeys(
-                ("size", "head", "width", "dropout", "source", "source_rate", "frame_rate"),
-                ("glimpse", "transformer", "reinforce"),
-            ),
-            "cover": ("glimpse", "transformer"),
-            **dict.fromkeys(("frame", "squash", "zoom"), ("glimpse", "transformer")),
-            **dict.fromkeys(("scale", "floor", "straight"), ("glimpse",)),
-            **dict.fromkeys(
-                ("hold", "settle", "region", "local_samples", "global_samples"), ("glimpse",)
-            ),
-        }
-        default = {field.name: field.default for field in dataclasses.fields(self)}
-        for name, models in needs.items():
-            if getattr(self, name) != default[name] and self.model not in models:
-                raise ValueError(
-                    f"{name} has a meaning with model {' or '.join(models)} only; got {self.model}"
-                )
+        variances = "scale", "floor", "straight", "hold", "settle"
+        samples = "region", "local_samples", "global_samples"
+        chooser = "source", "source_rate", "frame_rate"
+        looks = "glimpse", "transformer", "reinforce"
+        check_needed(self, ("glimpses",), "model", ("glimpse", "reinforce"))
+        check_needed(self, ("deviation",), "model", ("reinforce",))
+        check_needed(self, ("size", "head", "width", "dropout", *chooser), "model", looks)
+        check_needed(self, ("cover", "frame", "squash", "zoom"), "model", looks[:2])
+        check_needed(self, (*variances, *samples), "model", ("glimpse",))
         if self.model == "transformer" and self.squash == "points":
             raise ValueError("squash must be corners or none with model transformer; got points")
-        if self.mnist is not None and self.data != "mnist":
-            raise ValueError(f"mnist is a folder for --data mnist; got {self.data}")
 
     def resolved(self) -> "Attention":
         """Fill in the numbers of the preset."""
@@ -228,8 +168,7 @@ class Attention(Experiment):
         if self.preset == "ours":
             chosen |= _ON_DIGITS if self.data == "digits" else {}
             chosen |= _ON_400 if canvas == 400 else {}
-        given = {name: getattr(self, name) for name in chosen}
-        filled = {n: chosen[n] if value is None else value for n, value in given.items()}
+        filled = self.filled(chosen)
         if filled["source"] == "finder":
             filled["squash"] = self.squash or "none"
             if (filled["squash"], self.frame) != ("none", "box"):
@@ -272,16 +211,6 @@ class Attention(Experiment):
         if self.canvas:
             parts.append(f"canvas {self.canvas}")
         return " ".join([*parts, self.preset])
-
-    def digits(self, split: Split) -> Digits:
-        """Return the digits of a split."""
-        if self.data == "digits":
-            return load_digits(split)
-        return load_mnist(split, self.mnist, advice=OPTIONS)
-
-    def fetches(self) -> str | None:
-        """Say that MNIST would be fetched, if it would be."""
-        return mnist_to_fetch(self.mnist) if self.data == "mnist" else None
 
     def build(self, seed: int, device: torch.device) -> AttentionTrial:
         """Make model, digits and optimiser."""

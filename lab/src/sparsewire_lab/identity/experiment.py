@@ -18,6 +18,7 @@ from sparsewire.ops.contract import contract_flat
 from sparsewire.rewire import Rewire
 from sparsewire_lab.figures.pictures import draw_tuples
 from sparsewire_lab.identity.reinforce import ReinforceLayer
+from sparsewire_lab.train.argument_checks import check_needed, check_sizes
 from sparsewire_lab.train.options import Experiment, check_size, processes
 from sparsewire_lab.train.trial import Share, Trial, generator
 
@@ -84,24 +85,13 @@ class Identity(Experiment):
         check_size("size", self.size, least=2)
         check_count("band", self.band)
         check_count("rewire_every", self.rewire_every, least=1)
-        for names, least in ((("tuples", "region", "wirings"), 1), (_SAMPLES, 0)):
-            for name in names:
-                if (count := getattr(self, name)) is not None:
-                    check_size(name, count, least=least)
+        check_sizes(self, ("tuples", "region", "wirings"))
+        check_sizes(self, _SAMPLES, least=0)
         if self.method == "rewire" and self.local_samples == self.global_samples == 0:
             raise ValueError("global_samples must be above 0 to find places, or local_samples")
-        default = {field.name: field.default for field in dataclasses.fields(self)}
-        for name, needed, has in (
-            ("band", "target band", self.target == "band"),
-            ("rewire_every", "method rewire", self.method == "rewire"),
-            ("local_samples", "method sparse or rewire", self.method != "reinforce"),
-            ("global_samples", "method sparse or rewire", self.method != "reinforce"),
-            ("region", "method sparse or rewire", self.method != "reinforce"),
-        ):
-            if getattr(self, name) != default[name] and not has:
-                raise ValueError(
-                    f"{name} has a meaning with {needed} only; got {self.method}, {self.target}"
-                )
+        check_needed(self, ("band",), "target", ("band",))
+        check_needed(self, ("rewire_every",), "method", ("rewire",))
+        check_needed(self, (*_SAMPLES, "region"), "method", ("sparse", "rewire"))
         if self.sweep and self.lr is not None:
             raise ValueError("sweep tries nine learning rates and lr sets one; give one of the two")
         if self.band >= self.size:

@@ -3,18 +3,16 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 
-from sparsewire.checks import check_count, check_range
-from sparsewire_lab.data import Digits, load_digits, load_mnist
-from sparsewire_lab.data.idx import Split
-from sparsewire_lab.data.mnist import OPTIONS, mnist_to_fetch
+from sparsewire.checks import check_count
+from sparsewire_lab.data.experiment import DigitsExperiment
 from sparsewire_lab.data.numbers import LONGEST
 from sparsewire_lab.sorting.trial import SortingTrial
-from sparsewire_lab.train.options import Experiment, check_size
+from sparsewire_lab.train.argument_checks import check_ranges, check_sizes
+from sparsewire_lab.train.options import check_size
 
 Method = Literal[
     "likelihood",
@@ -28,7 +26,6 @@ Method = Literal[
     "bitonic",
 ]
 Loss = Literal["order", "ranks", "permutation", "pixels", "steps"]
-Preset = Literal["ours", "paper"]
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Section 3.3 and the appendix: sampled half-permutations, as many as there are numbers.
@@ -76,7 +73,7 @@ _STEPS = 12_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sorting(Experiment):
+class Sorting(DigitsExperiment):
     """Learn a key for numbers written in digits, such that sorting by it puts them in order.
 
     The paper's third experiment. A network reads each number and returns a key; a differentiable
@@ -97,18 +94,9 @@ class Sorting(Experiment):
     """What is compared. order: the likelihood; ranks: with the right ones, squared; permutation:
     cross-entropy of where each number goes; pixels: of the sorted pictures; steps: of the pictures
     at each step of quicksort, the paper's intermediate loss."""
-    preset: Preset = "ours"
-    """Where the arguments come from that are left open: our choice, or the paper's."""
     network: Literal["paper", "wide"] | None = None
     """The key network: the paper's, or that of the four-digit protocol, which is much smaller; None
     takes the paper's, and the small one for the small digits."""
-    data: Literal["mnist", "digits"] = "mnist"
-    """Digits: MNIST, or the small ones of scikit-learn, for which nothing is fetched."""
-    mnist: Path | None = None
-    """Folder of MNIST; None takes the cache, and fetches the files if they are not there."""
-    split: Literal["test", "validation"] = "test"
-    """test: train on all training digits and measure on test digits; validation: train without
-    10,000 of the training digits and measure on those, to compare settings."""
     temperature: float | None = None
     """Distance of keys at which their order becomes doubtful; None takes the method's own."""
     samples: int | None = None
@@ -136,35 +124,20 @@ class Sorting(Experiment):
     """Keep the keys of some numbers, and how one set is sorted by them, for figures."""
 
     name: ClassVar[str] = "sorting"
-    bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {
-        "mnist",
-        "peers",
-        "keep_frames",
-    }
+    bookkeeping: ClassVar[frozenset[str]] = DigitsExperiment.bookkeeping | {"peers"}
     later: ClassVar[frozenset[str]] = frozenset({"reach"})
 
     def check(self) -> None:
         """Raise an error for arguments that cannot be, or would have no effect."""
         super().check()
         check_size("size", self.size, least=2)
-        if self.sets is not None:
-            check_size("sets", self.sets)
+        check_sizes(self, ("sets", "samples", "reach"))
         if check_count("places", self.places, least=1) > LONGEST:
             raise ValueError(f"places must be 1 to {LONGEST}; got {self.places}")
-        for name in ("samples", "reach"):
-            if (number := getattr(self, name)) is not None:
-                check_size(name, number)
-        for name, most in (
-            ("temperature", 1e6),
-            ("jitter", 10.0),
-            ("dropout", 1.0),
-            ("decay", 1.0),
-            ("bend", 1e6),
-        ):
-            if (number := getattr(self, name)) is not None:
-                check_range(name, number, 1e-9 if name == "temperature" else 0.0, most)
-        if self.split == "test" and self.until is not None:
-            raise ValueError("until would choose by the test digits when to stop; use validation")
+        check_ranges(self, ("temperature",), 1e-9, 1e6)
+        check_ranges(self, ("jitter",), 0.0, 10.0)
+        check_ranges(self, ("dropout", "decay"), 0.0, 1.0)
+        check_ranges(self, ("bend",), 0.0, 1e6)
         for name in ("dropout", "tanh"):
             if getattr(self, name) and self.network == "wide":
                 raise ValueError(
@@ -173,15 +146,13 @@ class Sorting(Experiment):
         for name in ("method", "loss", "temperature", "samples", "bend", "reach"):
             if self.peers and getattr(self, name) is not None:
                 raise ValueError(f"peers trains every method, and {name} is of one; give one")
-        if self.mnist is not None and self.data != "mnist":
-            raise ValueError(f"mnist is a folder for --data mnist; got {self.data}")
 
     def resolved(self) -> "Sorting":
         """Fill in the numbers of the preset."""
         chosen = PRESETS[self.preset]
         if (self.preset, self.data) == ("ours", "digits"):
             chosen = chosen | _ON_DIGITS
-        filled = {n: chosen.get(n) if (v := getattr(self, n)) is None else v for n in chosen}
+        filled = self.filled(chosen)
         method = str(filled["method"])
         theirs = chosen.get("loss") if method in ("exact", "sampled") else None
         loss = self.loss or theirs or _LOSSES.get(method, "permutation")
@@ -228,16 +199,6 @@ class Sorting(Experiment):
         """Name method, loss and sizes."""
         parts = [self.method or "", "" if self.loss == "order" else self.loss or ""]
         return " ".join([*filter(None, parts), f"{self.size}x{self.places}", self.preset])
-
-    def digits(self, split: Split) -> Digits:
-        """Return the digits of a split."""
-        if self.data == "digits":
-            return load_digits(split)
-        return load_mnist(split, self.mnist, advice=OPTIONS)
-
-    def fetches(self) -> str | None:
-        """Say that MNIST would be fetched, if it would be."""
-        return mnist_to_fetch(self.mnist) if self.data == "mnist" else None
 
     def build(self, seed: int, device: torch.device) -> SortingTrial:
         """Make network, digits and optimiser."""
