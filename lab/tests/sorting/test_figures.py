@@ -71,18 +71,14 @@ def test_errors_are_drawn_where_they_are() -> None:
 
 
 def test_both_errors_look_different_in_one_colour() -> None:
-    (axis,) = sorting_figure([make_sorting(FALLING, strict=[0.9, 0.3, 0.1, 0.1])]).axes
-    ties, strict, _ = axis.lines
+    """A run without the strict error has one line."""
+    run = make_sorting(FALLING, strict=[0.9, 0.3, 0.1, 0.1], places=2)
+    ties, strict = sorting_figure([run]).axes[0].lines
     assert ties.get_color() == strict.get_color()
     assert (ties.get_linestyle(), strict.get_linestyle()) == ("-", "--")
     assert (ties.get_marker(), strict.get_marker()) == ("o", "")
-
-
-def test_a_run_without_the_strict_error_has_one_line() -> None:
-    run = make_sorting(FALLING, places=2)
     del run["curve"]["strict"]
-    figure = sorting_figure([run])
-    assert len(figure.axes[0].lines) == 1
+    assert len(sorting_figure([run]).axes[0].lines) == 1
 
 
 def test_bars_that_would_reach_zero_end_before(tmp_path: Path) -> None:
@@ -119,12 +115,17 @@ def test_every_size_has_a_panel(sizes: list[int], tmp_path: Path) -> None:
 
 
 def test_every_method_has_a_name_a_colour_and_a_marker() -> None:
+    """Of many settings one error is drawn."""
     runs = [make_sorting(FALLING, key=method, method=method) for method in METHODS]
     figure = sorting_figure(runs[::-1])
     assert words(figure)[: len(METHODS)] == list(METHODS.values())
     lines: list[Any] = [line for line in figure.axes[0].lines if line.get_marker()]
     assert len({line.get_color() for line in lines[:9]}) == 9
     assert len({line.get_marker() for line in lines if line.get_marker() != "None"}) == 9
+    few, many = sorting_figure(runs[:4]), sorting_figure(runs[:5])
+    assert (len(curves(few.axes[0])), len(curves(many.axes[0]))) == (8, 5)
+    assert words(few)[4:] == [*KINDS, PAPER]
+    assert words(many)[5:] == [KINDS[0], PAPER]
 
 
 def test_settings_of_one_method_are_filled_differently() -> None:
@@ -163,15 +164,6 @@ def test_what_was_searched_makes_room_for_presets() -> None:
     shown = ["likelihood", "sampled quicksort, paper's settings, lr 0.1", "odd-even network"]
     assert set(shown) <= set(found)
     assert title(sorting_figure(runs)) == "the best 10 of 15 settings"
-
-
-def test_of_many_settings_one_error_is_drawn() -> None:
-    runs = [make_sorting(FALLING, key=method, method=method) for method in METHODS]
-    few, many = sorting_figure(runs[:4]), sorting_figure(runs[:5])
-    assert len(curves(few.axes[0])) == 8
-    assert words(few)[4:] == [*KINDS, PAPER]
-    assert len(curves(many.axes[0])) == 5
-    assert words(many)[5:] == [KINDS[0], PAPER]
 
 
 def test_runs_of_fewer_steps_have_a_panel_of_their_own(tmp_path: Path) -> None:
@@ -214,13 +206,7 @@ def test_what_all_settings_share_is_said_once() -> None:
     assert title(figure) == "all: jitter 0"
     runs.append(make_sorting(FALLING, key="e"))
     assert words(sorting_figure(runs))[:2] == ["likelihood, jitter 0", "likelihood"]
-
-
-def test_tasks_that_differ_are_told_apart() -> None:
-    runs = [
-        make_sorting(FALLING, key="a", places=1),
-        make_sorting(FALLING, key="b", places=1, data="digits"),
-    ]
+    runs = [make_sorting(FALLING, key=data, places=1, data=data) for data in ("mnist", "digits")]
     figure = sorting_figure(runs)
     assert figure.axes[0].get_title() == "16 numbers of 1 small digit or 1 digit"
     assert words(figure)[:2] == ["likelihood, mnist", "likelihood, digits"]

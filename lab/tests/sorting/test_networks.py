@@ -1,6 +1,5 @@
 """Networks that give numbers their keys: built as in the papers, and read digit by digit."""
 
-import math
 from typing import Any
 
 import pytest
@@ -48,24 +47,25 @@ def test_the_paper_s_network_has_so_many_parameters(places):
     """Convolutions, the last of three without biases, then normalisation, then linear layers."""
     blocks = 0
     for before, after in ((1, 16), (16, 64), (64, 128)):
-        blocks += 9 * before * after + after  # the first
-        blocks += 9 * after * after + after  # the second
-        blocks += 9 * after * after  # the third
-        blocks += 2 * after  # the normalisation
+        convolutions = (9 * before * after + after) + (9 * after * after + after) + 9 * after**2
+        blocks += convolutions + 2 * after
     assert blocks == 457_168
     linear = (1152 * 256 + 256) + (256 * 128 + 128) + (128 * 8 + 8)
-    last = (8 * places * 256 + 256) + (256 + 1)
     model = make("paper", places)
     assert count(model.read) == blocks + linear
-    assert count(model.key) == last
+    assert count(model.key) == (8 * places * 256 + 256) + (256 + 1)
 
 
 @pytest.mark.parametrize(("places", "width"), [(1, 4), (2, 11), (4, 25), (5, 32)])
 def test_the_wide_network_has_so_many_parameters(places, width):
     """28 rows become 24, 12, 8 and 4; columns 28 k − 4, half, − 4, half."""
-    convolutions = (25 * 32 + 32) + (25 * 32 * 64 + 64)
+    model = make("wide", places)
+    assert list(dict(model.named_children())) == ["first", "second", "hidden", "key"]
+    convolutions = [model.first, model.second]
+    assert [(c.kernel_size, c.out_channels) for c in convolutions] == [((5, 5), 32), ((5, 5), 64)]
+    assert model.hidden.in_features == 64 * 4 * width
     linear = (64 * 4 * width * 64 + 64) + (64 + 1)
-    assert count(make("wide", places)) == convolutions + linear
+    assert count(model) == (25 * 32 + 32) + (25 * 32 * 64 + 64) + linear
 
 
 def test_layers_come_in_the_order_of_the_paper_s_table():
@@ -77,18 +77,20 @@ def test_layers_come_in_the_order_of_the_paper_s_table():
     assert [type(layer) for layer in model.key] == [nn.Linear, nn.ReLU, nn.Linear]
 
 
+@torch.no_grad()
 def test_convolutions_are_3_by_3_and_keep_the_size_and_pools_halve_it():
+    """There is no bias before a normalisation."""
     model = make("paper")
     convolutions = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d)]
-    assert {(c.kernel_size, c.padding, c.stride) for c in convolutions} == {
-        ((3, 3), (1, 1), (1, 1))
-    }
+    shapes = {(c.kernel_size, c.padding, c.stride) for c in convolutions}
+    assert shapes == {((3, 3), (1, 1), (1, 1))}
     assert [c.out_channels for c in convolutions] == [16] * 3 + [64] * 3 + [128] * 3
+    assert [c.bias is not None for c in convolutions] == [True, True, False] * 3
+    assert all(linear.bias is not None for linear in model.modules() if type(linear) is nn.Linear)
     x, sides = some_numbers(1, 1), []
-    with torch.no_grad():
-        for block in model.read[:3]:
-            x = block(x)
-            sides.append(x.shape[-1])
+    for block in model.read[:3]:
+        x = block(x)
+        sides.append(x.shape[-1])
     assert sides == [14, 7, 3]
 
 
@@ -104,21 +106,6 @@ def test_a_block_does_what_its_layers_do_one_by_one():
     torch.testing.assert_close(block.norm.running_mean, again[6].running_mean)
     torch.testing.assert_close(block.norm.running_var, again[6].running_var)
     torch.testing.assert_close(block.eval()(x), again.eval()(x))
-
-
-def test_there_is_no_bias_before_a_normalisation():
-    model = make("paper")
-    with_bias = [c.bias is not None for c in model.modules() if isinstance(c, nn.Conv2d)]
-    assert with_bias == [True, True, False] * 3
-    assert all(linear.bias is not None for linear in model.modules() if type(linear) is nn.Linear)
-
-
-def test_the_wide_network_s_layers_come_in_order():
-    model = make("wide")
-    assert list(dict(model.named_children())) == ["first", "second", "hidden", "key"]
-    convolutions = [model.first, model.second]
-    assert [(c.kernel_size, c.out_channels) for c in convolutions] == [((5, 5), 32), ((5, 5), 64)]
-    assert (model.key.in_features, model.key.out_features) == (64, 1)
 
 
 def test_dropout_comes_between_the_last_two_layers_where_it_was_asked_for():
@@ -185,6 +172,7 @@ def test_the_wide_network_reads_digits_side_by_side():
 @of_every_kind
 @torch.no_grad()
 def test_keys_go_with_their_numbers(kind):
+    """Double precision stays, and numbers without digits are refused."""
     model = ready(kind)
     x = some_numbers(3, 5, 2)
     order = torch.tensor([3, 0, 4, 1, 2])
@@ -192,6 +180,9 @@ def test_keys_go_with_their_numbers(kind):
     assert keys.flatten().unique().numel() == 15
     torch.testing.assert_close(model(x[:, order]), keys[:, order])
     torch.testing.assert_close(model(x[[2, 0, 1]]), keys[[2, 0, 1]])
+    assert model.double()(x.double()).dtype == torch.float64
+    with pytest.raises(ValueError, match=r"^places must be at least 1; got 0$"):
+        KINDS[kind](0)
 
 
 # How they learn.
@@ -199,20 +190,14 @@ def test_keys_go_with_their_numbers(kind):
 
 @of_every_kind
 @pytest.mark.parametrize("places", [1, 3])
-def test_every_parameter_gets_a_gradient(kind, places):
-    model = make(kind, places)
-    keys = model(some_numbers(4, 3, places))
+def test_every_parameter_and_every_digit_gets_a_gradient(kind, places):
+    model, x = make(kind, places), some_numbers(4, 3, places).requires_grad_()
+    keys = model(x)
     keys.mul(torch.randn(keys.shape, generator=seeded(2))).sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         assert parameter.grad.any(), name
-
-
-@of_every_kind
-def test_the_gradient_of_pictures_reaches_every_digit(kind):
-    x = some_numbers(2, 3, 2).requires_grad_()
-    make(kind)(x).sum().backward()
     assert x.grad is not None
     assert x.grad.flatten(3).any(-1).all()
 
@@ -238,22 +223,3 @@ def test_keys_are_in_full_precision_where_the_rest_is_not(kind):
     torch.testing.assert_close(keys, model(x), rtol=0, atol=0.05)
     keys.sum().backward()
     assert {p.grad.dtype for p in model.parameters() if p.grad is not None} == {torch.float32}
-
-
-@of_every_kind
-@torch.no_grad()
-def test_double_precision_stays(kind):
-    model = make(kind).double().eval()
-    assert model(some_numbers(3, 2).double()).dtype == torch.float64
-
-
-@of_every_kind
-def test_numbers_without_digits_are_refused(kind):
-    with pytest.raises(ValueError, match=r"^places must be at least 1; got 0$"):
-        KINDS[kind](0)
-
-
-def test_the_smallest_width_still_has_columns():
-    """A single digit, 28 pixels wide, is the narrowest picture there is."""
-    model = make("wide", 1)
-    assert model.hidden.in_features == math.prod((64, 4, 4))

@@ -34,6 +34,9 @@ def test_a_file_comes_back_as_it_is(tmp_path: Path) -> None:
             np.testing.assert_array_equal(getattr(keys, name), file[name])
     without = read_keys(save_keys(path, halves=None, images=None))
     assert (without.halves, without.images) == (None, None)
+    path.write_text("something else")
+    with pytest.raises(ValueError, match="must be a file of keys"):
+        read_keys(path)
 
 
 @pytest.mark.parametrize(
@@ -51,27 +54,14 @@ def test_a_file_comes_back_as_it_is(tmp_path: Path) -> None:
         ({"halves": np.zeros(3)}, r"its halves must be of shape \(3, levels, 4, 4\)"),
         ({"halves": None}, r"halves and images, or none of them"),
         ({"images": None}, r"halves and images, or none of them"),
-        (
-            {"images": np.zeros((5, 1, 6, 6), np.uint8)},
-            r"its images must be at most the 4 of its keys; got 5",
-        ),
-        (
-            {"images": np.zeros((4, 6, 6), np.uint8)},
-            r"its images must be of shape \(numbers, digits",
-        ),
+        ({"images": np.zeros((5, 1, 6, 6), np.uint8)}, r"must be at most the 4 of its keys; got 5"),
+        ({"images": np.zeros((4, 6, 6), np.uint8)}, r"images must be of shape \(numbers, digits"),
         ({"images": np.zeros((4, 1, 6, 6))}, r"its images must be uint8; got float64"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(others: Any, complaint: str, tmp_path: Path) -> None:
     path = save_keys(tmp_path / "keys.npz", **others)
     with pytest.raises(ValueError, match=rf"keys\.npz must be a file of keys .*{complaint}"):
-        read_keys(path)
-
-
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "keys.npz"
-    path.write_text("something else")
-    with pytest.raises(ValueError, match="must be a file of keys"):
         read_keys(path)
 
 
@@ -103,13 +93,11 @@ def test_a_sort_is_that_of_the_layer(tmp_path: Path) -> None:
     images = torch.randint(256, (6, 2, 5, 5), dtype=torch.uint8)
     sort = QuickSort(temperature=0.5)
     halves = torch.stack(sort.halves(keys[0]))[None]
-    path = save_keys(
-        tmp_path / "keys.npz", step=np.array([0]), keys=keys.numpy(), values=values.numpy(),
-        halves=halves.numpy(), images=images.numpy(),
-    )  # fmt: skip
+    arrays = {"keys": keys, "values": values, "halves": halves, "images": images}
+    read = saved(tmp_path, step=np.array([0]), **{k: v.numpy() for k, v in arrays.items()})
     pictures = images.float() / 255
     want = sort.steps(keys[0], pictures, pictures[values.argsort()])
-    found = sort_of(read_keys(path), 0)
+    found = sort_of(read, 0)
     np.testing.assert_allclose(found.values, torch.stack(want.values), atol=1e-5)
     np.testing.assert_allclose(found.targets, torch.stack(want.targets), atol=1e-5)
 
@@ -124,12 +112,12 @@ def test_misplaced_numbers_are_counted(tmp_path: Path) -> None:
 
 def test_without_halves_there_is_no_sort(tmp_path: Path) -> None:
     keys = saved(tmp_path, halves=None, images=None)
-    with pytest.raises(ValueError, match="keys must have halves and images"):
-        sort_of(keys, 0)
+    for call in (lambda: sort_of(keys, 0), lambda: steps_figure(keys)):
+        with pytest.raises(ValueError, match="keys must have halves and images"):
+            call()
     with pytest.raises(ValueError, match="keys must have the images of a set"):
         misplaced(keys, 0)
-    with pytest.raises(ValueError, match="keys must have halves and images"):
-        steps_figure(keys)
+    assert save(keys_figure(keys), tmp_path / "keys.png").stat().st_size > 1000
 
 
 # Keys against numbers.
@@ -164,18 +152,15 @@ def test_frames_are_the_first_one_between_and_the_last(steps: list[int], chosen:
 
 
 def test_keys_are_drawn_where_they_are(tmp_path: Path) -> None:
-    path = save_keys(tmp_path / "keys.npz")
-    keys = read_keys(path)
+    """Those that are all equal, too, though they have no correlation."""
+    keys = saved(tmp_path)
     figure = keys_figure(keys)
-    titles = [axis.get_title() for axis in figure.axes]
     # Of 3 1 4 2 and 4 3 2 1 the squares of rank differences are 1, 4, 4, 1: 1 - 6 · 10 / 60.
     # And with 3 1 2 4 they are 0, 0, 4, 4: 1 - 6 · 8 / 60.
-    assert titles == [
-        "step 0\nSpearman's ρ 0.000",
-        "step 100\nSpearman's ρ 0.200",
-        "step 900\nSpearman's ρ 1.000",
-    ]
-    for axis, drawn in zip(figure.axes, keys.keys, strict=True):
+    for axis, drawn, step, rho in zip(
+        figure.axes, keys.keys, (0, 100, 900), ("0.000", "0.200", "1.000"), strict=True
+    ):
+        assert axis.get_title() == f"step {step}\nSpearman's ρ {rho}"
         (points,) = axis.collections
         found = np.asarray(points.get_offsets())
         np.testing.assert_allclose(found, np.stack([keys.values, drawn], 1))
@@ -183,17 +168,9 @@ def test_keys_are_drawn_where_they_are(tmp_path: Path) -> None:
     assert figure.get_supxlabel() == "true value of each of 4 held-out numbers"
     with Image.open(save(figure, tmp_path / "new" / "keys.png")) as picture:
         assert picture.width == 1200
-
-
-def test_keys_that_are_all_equal_have_no_correlation(tmp_path: Path) -> None:
     figure = keys_figure(saved(tmp_path, keys=np.ones((3, 4))))
     assert "unknown" in figure.axes[0].get_title()
     save(figure, tmp_path / "keys.png")
-
-
-def test_keys_without_a_sort_are_drawn_too(tmp_path: Path) -> None:
-    figure = keys_figure(saved(tmp_path, halves=None, images=None))
-    assert save(figure, tmp_path / "keys.png").stat().st_size > 1000
 
 
 # The sort as it happens.
@@ -204,8 +181,7 @@ def texts(axis: Axes) -> list[str]:
 
 
 def test_rows_are_the_levels_of_the_sort(tmp_path: Path) -> None:
-    path = save_keys(tmp_path / "keys.npz")
-    keys = read_keys(path)
+    keys = saved(tmp_path)
     figure = steps_figure(keys)
     assert len(figure.axes) == 6  # two sides at three steps
     for number, (left, right) in enumerate(zip(figure.axes[::2], figure.axes[1::2], strict=True)):
@@ -239,11 +215,8 @@ def test_numbers_stand_in_the_order_of_their_keys(tmp_path: Path) -> None:
     ]
     plain, wrong = ("#000000", "normal"), ("#c00000", "bold")
     assert marks[:3] == [[wrong] * 4, [plain] * 4, [plain, wrong, plain, wrong]]
-
-
-def test_small_numbers_begin_with_zeros(tmp_path: Path) -> None:
-    path = save_keys(tmp_path / "keys.npz", places=3, values=np.array([30, 1, 400, 20]))
-    assert texts(steps_figure(read_keys(path)).axes[1])[:4] == ["001", "020", "030", "400"]
+    small = saved(tmp_path, places=3, values=np.array([30, 1, 400, 20]))
+    assert texts(steps_figure(small).axes[1])[:4] == ["001", "020", "030", "400"]
 
 
 def test_buckets_are_cut_where_quicksort_cuts_them(tmp_path: Path) -> None:
@@ -257,15 +230,14 @@ def test_buckets_are_cut_where_quicksort_cuts_them(tmp_path: Path) -> None:
     assert cuts == [(2, axis.images[1].get_extent()[3])]
 
 
-def save_large(path: Path, n: int, places: int, frames: int = 3) -> Path:
-    levels = max(n - 1, 1).bit_length()
+def saved_large(folder: Path, n: int, places: int, frames: int = 3) -> Keys:
     rng = np.random.default_rng(0)
-    return save_keys(
-        path,
+    return saved(
+        folder,
         step=100 * np.arange(frames),
         keys=rng.random((frames, n)),
         values=rng.permutation(n),
-        halves=np.broadcast_to(hard_half(range(n)), (frames, levels, n, n)),
+        halves=np.broadcast_to(hard_half(range(n)), (frames, max(n - 1, 1).bit_length(), n, n)),
         images=rng.integers(0, 256, (n, places, 6, 6), dtype=np.uint8),
     )
 
@@ -278,7 +250,7 @@ def test_everything_stays_inside_of_the_picture(
     n: int, places: int, steps: int, tmp_path: Path
 ) -> None:
     """What would be too tall leaves out the step between."""
-    figure = steps_figure(read_keys(save_large(tmp_path / "keys.npz", n, places)))
+    figure = steps_figure(saved_large(tmp_path, n, places))
     assert len(figure.axes) == 2 * steps
     assert figure.texts[1 + steps].get_text().startswith("step 200: ")
     figure.savefig(tmp_path / "steps.png")
@@ -290,8 +262,7 @@ def test_everything_stays_inside_of_the_picture(
 
 
 def test_long_sets_have_their_digits_below_each_other(tmp_path: Path) -> None:
-    path = save_large(tmp_path / "keys.npz", 16, 3)
-    keys = read_keys(path)
+    keys = saved_large(tmp_path, 16, 3)
     assert keys.images is not None
     figure = steps_figure(keys)
     shown = np.asarray(figure.axes[0].images[0].get_array())
@@ -299,12 +270,8 @@ def test_long_sets_have_their_digits_below_each_other(tmp_path: Path) -> None:
     # The third number: its digits from top to bottom.
     np.testing.assert_allclose(shown[:, 12:18], np.concatenate(list(keys.images[2])) / 255)
     assert "below each other" in figure.texts[-1].get_text()
-    short = steps_figure(read_keys(save_large(path, 8, 3)))
+    short = steps_figure(saved_large(tmp_path, 8, 3))
     assert np.asarray(short.axes[0].images[0].get_array()).shape == (6, 144)
     assert "below each other" not in short.texts[-1].get_text()
-
-
-def test_a_run_of_one_frame_is_drawn(tmp_path: Path) -> None:
-    path = save_large(tmp_path / "keys.npz", 4, 1, frames=1)
-    assert len(steps_figure(read_keys(path)).axes) == 2
-    assert len(keys_figure(read_keys(path)).axes) == 1
+    once = saved_large(tmp_path, 4, 1, frames=1)
+    assert (len(steps_figure(once).axes), len(keys_figure(once).axes)) == (2, 1)

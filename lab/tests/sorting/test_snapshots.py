@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab.tests.sorting.sorts import build, of_every_method, use_shapes
+from lab.tests.sorting.sorts import build, of_every_method
 
 from sparsewire.sorting import QuickSort
 from sparsewire_lab.cli.main import main
@@ -19,9 +19,7 @@ from sparsewire_lab.sorting.trial import SortingTrial
 STEPWISE = ("likelihood", "exact", "sampled")
 
 
-@pytest.fixture(autouse=True)
-def shapes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    return use_shapes(monkeypatch)
+pytestmark = pytest.mark.usefixtures("shapes")
 
 
 def judged(**options: Any) -> SortingTrial:
@@ -30,35 +28,28 @@ def judged(**options: Any) -> SortingTrial:
     return trial
 
 
-@of_every_method
+@pytest.mark.parametrize("size", [4, 16, 7, 32])
 @torch.no_grad()
-def test_keys_are_those_of_the_numbers_that_are_told(method):
-    """Six sets of four numbers: all of them."""
-    trial = judged(method=method)
-    keys, values = trial.snapshot(0)["keys"], trial.constants()["values"]
-    assert keys.dtype == torch.float32
-    torch.testing.assert_close(keys, trial.keys().flatten())
-    assert torch.equal(values, trial.sets.values.flatten().int())
-
-
-@pytest.mark.parametrize(("size", "count"), [(4, 300), (16, 300), (7, 300), (32, 300)])
-@torch.no_grad()
-def test_a_few_hundred_keys_are_kept(size, count):
+def test_a_few_hundred_keys_are_kept(size):
     trial = judged(size=size, sets=100)
     keys, values = trial.snapshot(0)["keys"], trial.constants()["values"]
-    assert keys.shape == values.shape == (count,)
-    torch.testing.assert_close(keys, trial.keys().flatten()[:count])
-    assert torch.equal(values, trial.sets.values.flatten()[:count].int())
+    assert keys.shape == values.shape == (300,)
+    torch.testing.assert_close(keys, trial.keys().flatten()[:300])
+    assert torch.equal(values, trial.sets.values.flatten()[:300].int())
 
 
 @of_every_method
 @torch.no_grad()
-def test_methods_that_sort_in_steps_keep_them(method):
+def test_keys_are_kept_and_halves_by_methods_that_sort_in_steps(method):
+    """Six sets of four numbers: all of them."""
     trial = judged(method=method)
     frame, constants = trial.snapshot(0), trial.constants()
     stepwise = method in STEPWISE
     assert list(frame) == (["keys", "halves"] if stepwise else ["keys"])
     assert list(constants) == (["values", "images"] if stepwise else ["values"])
+    assert frame["keys"].dtype == torch.float32
+    torch.testing.assert_close(frame["keys"], trial.keys().flatten())
+    assert torch.equal(constants["values"], trial.sets.values.flatten().int())
 
 
 @pytest.mark.parametrize("method", ["likelihood", "exact"])
@@ -95,30 +86,21 @@ def test_images_are_those_of_the_first_set():
 
 
 @torch.no_grad()
-def test_large_sets_keep_keys_only():
+def test_large_sets_keep_keys_only_and_some_runs_nothing():
     trial = judged(size=33)
     assert list(trial.snapshot(0)) == ["keys"]
     assert list(trial.constants()) == ["values"]
+    assert judged(keep_frames=False).snapshot(0) == {}
 
 
 @torch.no_grad()
 def test_few_digits_are_read_for_it(monkeypatch):
     """Not those of all sets again: 75 sets of four hold 300 numbers."""
-    seen = []
-    trial = judged(sets=200)
+    trial, seen = judged(sets=200), []
     read = trial.model.forward
-
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        seen.append(len(x))
-        return read(x)
-
-    monkeypatch.setattr(trial.model, "forward", forward)
+    monkeypatch.setattr(trial.model, "forward", lambda x: (seen.append(len(x)), read(x))[1])
     trial.snapshot(0)
     assert sum(seen) == 75
-
-
-def test_nothing_is_kept_if_that_was_asked_for():
-    assert judged(keep_frames=False).snapshot(0) == {}
 
 
 # In a run.
@@ -135,30 +117,25 @@ def run(out: Path, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("method", ["likelihood", "sampled", "odd_even"])
+@pytest.mark.parametrize("method", ["likelihood", "sampled", "odd_even", None])
 def test_a_run_leaves_a_file_that_figures_read(method, tmp_path):
-    record = run(tmp_path, "--method", method)
-    kept = read_keys(tmp_path / record["wiring"])
-    assert kept.step.tolist() == [0, 2, 4]
-    assert kept.keys.shape == (3, 80)
-    assert not np.array_equal(kept.keys[0], kept.keys[2])
-    assert (kept.halves is None) == (method == "odd_even")
-    names = {path.name for path in (tmp_path / "figures").iterdir()}
-    want = {"sorting-errors-2-digits.png", "sorting-4x2-digits-keys.png"}
-    if method != "odd_even":
-        want.add("sorting-4x2-digits-steps.png")
-        assert sort_of(kept, 2).values.shape == (3, 4, 2, 28, 28)
-    assert names == want
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_a_run_without_frames_leaves_none(tmp_path):
-    record = run(tmp_path, "--no-keep-frames")
-    assert record["wiring"] is None
-    assert not list(tmp_path.rglob("*.npz"))
-    assert [path.name for path in (tmp_path / "figures").iterdir()] == [
-        "sorting-errors-2-digits.png"
-    ]
+    """Unless it keeps no frames."""
+    record = run(tmp_path, *(["--method", method] if method else ["--no-keep-frames"]))
+    names = {"sorting-errors-2-digits.png"}
+    if method is None:
+        assert record["wiring"] is None
+        assert not list(tmp_path.rglob("*.npz"))
+    else:
+        kept = read_keys(tmp_path / record["wiring"])
+        names.add("sorting-4x2-digits-keys.png")
+        assert kept.step.tolist() == [0, 2, 4]
+        assert kept.keys.shape == (3, 80)
+        assert not np.array_equal(kept.keys[0], kept.keys[2])
+        assert (kept.halves is None) == (method == "odd_even")
+        if method != "odd_even":
+            names.add("sorting-4x2-digits-steps.png")
+            assert sort_of(kept, 2).values.shape == (3, 4, 2, 28, 28)
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == names
 
 
 def test_the_largest_file_is_small(tmp_path, monkeypatch):

@@ -22,20 +22,14 @@ def rows(table: str) -> list[list[str]]:
 def test_a_row_by_hand() -> None:
     """Of 8 and 10 %: mean 9, deviation √2 = 1.41; of 12 and 16 %: 14 and 2.83."""
     runs = [
-        make_sorting(
-            [0.9, error],
-            seed=seed,
-            steps=20_000,
-            other={
-                "final": {"error": error, "strict": strict, "elements": 0.0125},
-                "seconds": seconds,
-                "step_ms": step,
-            },
-        )
+        make_sorting([0.9, error], seed=seed, steps=20_000, other={
+            "final": {"error": error, "strict": strict, "elements": 0.0125},
+            "seconds": seconds, "step_ms": step,
+        })
         for seed, (error, strict, seconds, step) in enumerate(
             [(0.08, 0.12, 44.0, 3.0), (0.10, 0.16, 46.0, 4.0)]
         )
-    ]
+    ]  # fmt: skip
     head, _, row = sorting_table(runs).splitlines()
     assert row == (
         "| 16 | 3 | likelihood | order | ours | 20,000 × 64, 45 s | 2 | "
@@ -45,17 +39,14 @@ def test_a_row_by_hand() -> None:
 
 
 def test_a_row_with_little_known() -> None:
+    """A step that shared its device is marked."""
     run = make_sorting([0.9, 0.0123], size=5, data="digits", method="odd_even", loss="permutation")
     assert sorting_table([run]).splitlines()[2] == (
         "| 5 | 3, small | odd-even network | permutation | ours | 1,000 × 64, 1 s | 1 | "
         "1.23 | 1.23 | – | – | – |"
     )
-
-
-def test_a_step_that_shared_its_device_is_marked() -> None:
     runs = [make_sorting([0.9], seed=s, other={"step_ms": 2.0, "at_once": 3}) for s in (0, 1)]
-    (row,) = rows(sorting_table(runs))
-    assert row[-2] == "2, 3 at once"
+    assert rows(sorting_table(runs))[0][-2] == "2, 3 at once"
 
 
 def test_seeds_that_diverged_are_said_and_not_averaged() -> None:
@@ -97,15 +88,11 @@ def test_validation_rows_have_a_table_of_their_own() -> None:
         make_sorting([0.02], strict=[0.03], key="b", split="validation", lr=0.003, dropout=0.25),
         make_sorting([0.01], key="c", split="validation", temperature=0.5, preset="paper", lr=0.1),
     ]
-    ours, paper = validation_table(runs).splitlines()[2:]
-    assert ours == (
-        "| 16 | 3 | likelihood | order | ours | lr 0.003, dropout 0.25 | 1,000 × 64 | 1 | "
-        "2.00 | 3.00 | – |"
-    )
-    assert paper == (
-        "| 16 | 3 | likelihood | order | paper | lr 0.1, temperature 0.5 | 1,000 × 64 | 1 | "
-        "1.00 | 1.00 | – |"
-    )
+    task, length = "| 16 | 3 | likelihood | order |", "| 1,000 × 64 | 1 |"
+    assert validation_table(runs).splitlines()[2:] == [
+        f"{task} ours | lr 0.003, dropout 0.25 {length} 2.00 | 3.00 | – |",
+        f"{task} paper | lr 0.1, temperature 0.5 {length} 1.00 | 1.00 | – |",
+    ]
     assert [row[7] for row in rows(sorting_table(runs))] == ["50.00"]
     assert validation_table(runs[:1]) == "No run is recorded yet.\n"
 
@@ -164,6 +151,15 @@ def test_the_protocol_has_a_table_of_its_own() -> None:
     assert head.count("|") == table[0].count("|")
     assert sorting_table(runs) == "No run is recorded yet.\n"
     assert protocol_table([make_sorting([0.1])]) == "No run is recorded yet.\n"
+    # What is not the protocol's is told.
+    turned: dict[str, Any] = PROTOCOL | {"jitter": 1.0}
+    runs = [
+        make_sorting([0.1], key="a", size=3, **PROTOCOL),
+        make_sorting([0.1], key="b", size=3, **turned),
+        make_sorting([0.1], key="c", size=5, preset="paper", **PROTOCOL),
+    ]
+    words = ["likelihood, jitter 0", "likelihood", "likelihood, paper's settings"]
+    assert [row[1] for row in rows(protocol_table(runs))] == words
 
 
 def test_runs_by_the_protocol_are_compared_after_as_many_steps_too() -> None:
@@ -189,41 +185,14 @@ def test_short_runs_on_test_digits_are_a_field() -> None:
         make_sorting([0.5, 0.4], key="d", steps=2000, split="validation"),
         make_sorting([0.5, 0.4], key="e", steps=2000, **PROTOCOL),
     ]
-    table = field_table(runs)
-    assert rows(table) == [
-        [
-            "16",
-            "3",
-            "likelihood",
-            "order",
-            "2,000 × 64",
-            "1",
-            "20.00",
-            "20.00",
-            "–",
-            "–",
-            "some GPU",
-        ],
-        ["16", "3", "projected ranks", "ranks", "2,000 × 64", "1", "30.00", "30.00", "–", "–", "–"],
+    assert field_table(runs).splitlines()[2:] == [
+        "| 16 | 3 | likelihood | order | 2,000 × 64 | 1 | 20.00 | 20.00 | – | – | some GPU |",
+        "| 16 | 3 | projected ranks | ranks | 2,000 × 64 | 1 | 30.00 | 30.00 | – | – | – |",
     ]
     assert len(rows(sorting_table(runs))) == 3
     assert len(rows(sorting_table(runs, 3000))) == 1
     begin, end = marks()
     assert fill_sorting(f"{begin}{end}", runs) == f"{begin}\n\n{sorting_table(runs)}\n{end}"
-
-
-def test_what_is_not_the_protocol_s_is_told() -> None:
-    turned: dict[str, Any] = PROTOCOL | {"jitter": 1.0}
-    runs = [
-        make_sorting([0.1], key="a", size=3, **PROTOCOL),
-        make_sorting([0.1], key="b", size=3, **turned),
-        make_sorting([0.1], key="c", size=5, preset="paper", **PROTOCOL),
-    ]
-    assert [row[1] for row in rows(protocol_table(runs))] == [
-        "likelihood, jitter 0",
-        "likelihood",
-        "likelihood, paper's settings",
-    ]
 
 
 def timed(ms: float | None, key: str, seed: int = 0, at_once: int = 1, **others: Any) -> dict:
