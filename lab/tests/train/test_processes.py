@@ -1,7 +1,9 @@
 """Several processes train what one process does."""
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,15 +23,27 @@ RUNS = {
 }
 # Sums over a batch are made in another order; 200 steps of Adam leave differences of this size.
 TOLERANCE = 1e-5
-# All commands in one start of the processes: importing torch takes longer than what they do.
+# All commands in one start of the processes: importing torch takes longer than what they do. Each
+# meets at a port of its own: the store of torchrun still holds the addresses of the last command.
 SCRIPT = """
-import json, sys
+import json, os, sys
 from sparsewire_lab.cli.main import main
-for words in json.loads(sys.argv[1]):
+os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+for port, words in json.loads(sys.argv[1]):
+    os.environ["MASTER_PORT"] = str(port)
     status = main(words)
     if status:
         sys.exit(status)
 """
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +52,16 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("two")
     commands = [[*WORDS, *words, "--out", str(folder / name)] for name, words in RUNS.items()]
     commands.append([*WORDS, "--dry-run", "--out", str(folder / "dry")])
+    ports = free_ports(len(commands))
     (folder / "script.py").write_text(SCRIPT)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [sys.executable, *torchrun, str(folder / "script.py"), json.dumps(commands)],
+        [
+            sys.executable,
+            *torchrun,
+            str(folder / "script.py"),
+            json.dumps(list(zip(ports, commands, strict=True))),
+        ],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
