@@ -13,7 +13,6 @@ from sparsewire_lab.figures.arrays import (
     check_images,
     check_integers,
     check_shapes,
-    must_hold,
     read_arrays,
 )
 
@@ -62,15 +61,8 @@ class GlimpseFrames(NamedTuple):
 
 
 def read_frames(path: Path) -> GlimpseFrames:
-    """Return the frames that a run left in a file.
-
-    Raises:
-        ValueError: The file lacks these arrays, or their shapes do not agree.
-    """
-    with must_hold(path, "glimpse frames"):
-        frames = GlimpseFrames(**read_arrays(path, GlimpseFrames._fields, optional=("sampled",)))
-        _check(frames)
-    return frames
+    """Return the frames that a run left in a file; errors are those of `read_arrays`."""
+    return read_arrays(path, GlimpseFrames, "glimpse frames", _check)
 
 
 def draw_image(axis: Axes, image: np.ndarray) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +25,7 @@ class GlimpseClassifier(nn.Module):
 
     Args:
         look: The glimpses.
-        classes: Number of classes.
-        hidden: Width of the layer between.
-        head: `"mlp"`, the paper's, or `"conv"`: four convolutions before the two layers, all
-            normalised.
-        dropout: Share of the hidden layer that is dropped in training.
-        width: Channels of the first two convolutions; the others have twice as many.
+        head: Options of `make_head`.
 
     Examples:
         >>> model = GlimpseClassifier(Glimpse(image=(1, 28, 28), size=6, glimpses=2))
@@ -38,19 +33,10 @@ class GlimpseClassifier(nn.Module):
         torch.Size([3, 10])
     """
 
-    def __init__(
-        self,
-        look: Glimpse,
-        classes: int = 10,
-        hidden: int = 128,
-        *,
-        head: Head = "mlp",
-        dropout: float = 0.0,
-        width: int = 32,
-    ) -> None:
+    def __init__(self, look: Glimpse, **head: Any) -> None:
         super().__init__()
         self.look = look
-        self.head = make_head(look.layer.out_shape, classes, hidden, head, dropout, width)
+        self.head = make_head(look.layer.out_shape, **head)
 
     def forward(
         self, x: Float[Tensor, "b c h w"], mode: Mode | None = None
@@ -71,13 +57,9 @@ class SpatialTransformer(nn.Module):
         frame: As in `Glimpse`; an affine one as in the paper on spatial transformers.
         bound: As in `Glimpse`, `"corners"` or `"none"`.
         cover: Share of the image's sides that the frame covers before training.
-        classes: Number of classes.
-        hidden: Width of the layer between.
         source: Module that returns the numbers of a frame for an image; the paper's `ConvNet` if
             not given. If its last part is a linear layer, that starts at zero.
-        head: As in `GlimpseClassifier`.
-        dropout: As in `GlimpseClassifier`.
-        width: As in `GlimpseClassifier`.
+        head: Options of `make_head`.
 
     Attributes:
         on_points: As in `Glimpse`.
@@ -99,12 +81,8 @@ class SpatialTransformer(nn.Module):
         frame: Frame = "affine",
         bound: Bound = "corners",
         cover: float = 0.8,
-        classes: int = 10,
-        hidden: int = 128,
         source: nn.Module | None = None,
-        head: Head = "mlp",
-        dropout: float = 0.0,
-        width: int = 32,
+        **head: Any,
     ) -> None:
         super().__init__()
         channels = image[0]
@@ -117,7 +95,7 @@ class SpatialTransformer(nn.Module):
             for parameter in last.parameters():
                 nn.init.zeros_(parameter)
         self.register_buffer("start", start_numbers(frame, bound, cover), persistent=False)
-        self.head = make_head((1, channels, size, size), classes, hidden, head, dropout, width)
+        self.head = make_head((1, channels, size, size), **head)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
         """Return a score for each class."""
@@ -156,14 +134,10 @@ class ReinforceGlimpse(nn.Module):
         size: Side of a glimpse.
         glimpses: Number of glimpses.
         deviation: Standard deviation of a drawn centre, in shares of the image's sides.
-        classes: Number of classes.
-        hidden: Width of the layer between.
         bounded: Whether a sigmoid maps the source's numbers into the image; if not, they are
             distances from the middle, as `Finder` returns them.
         source: Module that returns 2 numbers for each glimpse; the paper's `ConvNet` if not given.
-        head: As in `GlimpseClassifier`.
-        dropout: As in `GlimpseClassifier`.
-        width: As in `GlimpseClassifier`.
+        head: Options of `make_head`.
 
     Examples:
         >>> model = ReinforceGlimpse(image=(1, 28, 28), size=6, glimpses=2)
@@ -180,12 +154,8 @@ class ReinforceGlimpse(nn.Module):
         *,
         deviation: float = 0.1,
         bounded: bool = True,
-        classes: int = 10,
-        hidden: int = 128,
         source: nn.Module | None = None,
-        head: Head = "mlp",
-        dropout: float = 0.0,
-        width: int = 32,
+        **head: Any,
     ) -> None:
         super().__init__()
         channels, *sides = image
@@ -196,8 +166,7 @@ class ReinforceGlimpse(nn.Module):
         self.deviation = check_range("deviation", deviation, 1e-6, 1.0)
         self.bounded = bounded
         self.source = _default_source(image, 2 * glimpses) if source is None else source
-        read = glimpses, channels, size, size
-        self.head = make_head(read, classes, hidden, head, dropout, width)
+        self.head = make_head((glimpses, channels, size, size), **head)
 
     def forward(
         self, x: Float[Tensor, "b c h w"], mode: Mode | None = None
@@ -246,7 +215,12 @@ class ReinforceGlimpse(nn.Module):
 
 
 def make_head(
-    shape: Sequence[int], classes: int, hidden: int, kind: Head, dropout: float, width: int = 32
+    shape: Sequence[int],
+    classes: int = 10,
+    hidden: int = 128,
+    head: Head = "mlp",
+    dropout: float = 0.0,
+    width: int = 32,
 ) -> nn.Sequential:
     """Return what classifies glimpses.
 
@@ -254,18 +228,18 @@ def make_head(
         shape: Of the glimpses of an image: glimpses, channels, rows, columns.
         classes: Number of classes.
         hidden: Width of the layer between.
-        kind: `"mlp"`: two linear layers; `"conv"`: four convolutions before them, for which
-            glimpses are channels, all normalised.
+        head: `"mlp"`, the paper's two linear layers, or `"conv"`: four convolutions before
+            them, for which glimpses are channels, all normalised.
         dropout: Share of the hidden layer that is dropped in training.
         width: Channels of the first two convolutions; the others have twice as many.
     """
-    check_choice("head", kind, HEADS)
+    check_choice("head", head, HEADS)
     check_range("dropout", dropout, 0.0, 1.0)
     check_count("width", width, least=1)
     glimpses, channels, rows, cols = shape
     parts, inputs = [], math.prod(shape)
     between: list[nn.Module] = [nn.ReLU()]
-    if kind == "conv":
+    if head == "conv":
         parts = [nn.Flatten(1, 2), *_convs(glimpses * channels, width), *_convs(width, 2 * width)]
         inputs = 2 * width * (rows // 4) * (cols // 4)
         if not inputs:

@@ -8,15 +8,16 @@ from sparsewire_lab.figures.tables import (
     NONE,
     Columns,
     Row,
-    duration,
     error_columns,
     fill,
     fill_marked,
+    on_split,
     seeds,
     speed_columns,
     step_time,
     steps_of,
     table_of,
+    training,
 )
 
 # Percent, by the number of glimpses and their size, on canvases of 100 × 100.
@@ -30,7 +31,7 @@ def attention_table(records: Sequence[Record]) -> str:
     means over them, the memory is the maximum.
     """
     stated = ("canvas", "data", "head", "width", "steps", "batch")
-    return table_of(_RESULTS, _rows(_measured(records, "test"), stated))
+    return table_of(_RESULTS, _rows(on_split(settings(records), "test"), stated))
 
 
 def validation_table(records: Sequence[Record]) -> str:
@@ -39,7 +40,8 @@ def validation_table(records: Sequence[Record]) -> str:
     The preset comes first, then what departs from it in one argument after the other. The paper's
     settings were not searched; those runs are for `speed_table`.
     """
-    searched = [g for g in _measured(records, "validation") if g.setting["preset"] != "paper"]
+    tried = on_split(settings(records), "validation")
+    searched = [group for group in tried if group.setting["preset"] != "paper"]
     rows = _rows(searched, (*SETTINGS.arguments, "steps", "batch"))
     models = [row.name for row in rows]
 
@@ -52,7 +54,8 @@ def validation_table(records: Sequence[Record]) -> str:
 
 def speed_table(records: Sequence[Record]) -> str:
     """Return the times of a step with the paper's settings, relative to the plain network's."""
-    rows = _rows([g for g in _measured(records, "validation") if g.setting["preset"] == "paper"])
+    tried = on_split(settings(records), "validation")
+    rows = _rows([group for group in tried if group.setting["preset"] == "paper"])
     relative = "relative to the plain ConvNet"
     columns = speed_columns(rows, relative, lambda setting: setting["model"] == "convnet")
     return table_of({**_MODEL, **columns}, rows)
@@ -65,10 +68,6 @@ def fill_attention(page: str, records: Sequence[Record]) -> str:
         "speed table": speed_table(records),
     }
     return fill_marked(fill(page, attention_table(records)), tables)
-
-
-def _measured(records: Sequence[Record], split: str) -> list[Group]:
-    return [group for group in settings(records) if group.setting["split"] == split]
 
 
 def _rows(groups: Sequence[Group], stated: Collection[str] = ()) -> list[Row]:
@@ -125,7 +124,7 @@ _RESULTS: Columns = {
     **_MODEL,
     "classifier reads": _reads,
     "head": _head,
-    "training": lambda row: f"{steps_of(row.setting)}, {duration(row.runs)}",
+    "training": training,
     "seeds": seeds,
     **_ERRORS,
     "ms per step": lambda row: step_time(row.runs),

@@ -182,11 +182,7 @@ def make_model(args: "Attention") -> nn.Module:
 
     if args.model == "convnet":
         return source(10)
-    head: dict[str, Any] = {
-        "head": args.head,
-        "dropout": args.dropout or 0.0,
-        "width": args.width or 32,
-    }
+    head: dict[str, Any] = {"head": args.head, "dropout": args.dropout, "width": args.width}
     if args.model == "reinforce":
         head |= {"deviation": args.deviation, "bounded": args.source != "finder"}
         chosen = source(2 * args.glimpses, cover=None)

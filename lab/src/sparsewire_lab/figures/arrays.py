@@ -1,9 +1,8 @@
 """The files of arrays that runs write: how they are read and checked."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,26 +31,33 @@ def read_or_note(read: Callable[[Path], Arrays], record: Record, notes: list[str
 
 
 def read_arrays(
-    path: Path, names: Collection[str], optional: Collection[str] = ()
-) -> dict[str, np.ndarray]:
-    """Return the arrays of these names; the optional ones may be missing."""
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-        wanted = [name for name in names if name not in optional or name in file.files]
-        if missing := [name for name in wanted if name not in file.files]:
-            raise ValueError(f"it has no array {', '.join(missing)}")
-        return {name: file[name] for name in wanted}
+    path: Path, kind: type[Arrays], what: str, check: Callable[[Arrays], None]
+) -> Arrays:
+    """Return the arrays that a run left in a file.
 
+    Args:
+        path: The file.
+        kind: A named tuple of the arrays; those with a default may be missing.
+        what: What the file must hold, in words.
+        check: Refuses arrays that are not of one run.
 
-@contextmanager
-def must_hold(path: Path, what: str) -> Iterator[None]:
-    """Turn any error while a file is read and checked into one that names the file."""
+    Raises:
+        ValueError: The file lacks these arrays, or they do not agree.
+    """
+    named: Any = kind
     try:
-        yield
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            absent = [name for name in named._fields if name not in file.files]
+            if missing := [name for name in absent if name not in named._field_defaults]:
+                raise ValueError(f"it has no array {', '.join(missing)}")
+            arrays = kind(**{name: file[name] for name in named._fields if name not in absent})
+        check(arrays)
     except OSError:
         raise
     # A damaged archive raises errors of a dozen kinds, from zlib.error to MemoryError.
     except Exception as error:
         raise ValueError(f"{path} must be a file of {what} (.npz); {error}") from error
+    return arrays
 
 
 def check_shapes(

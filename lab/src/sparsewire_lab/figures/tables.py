@@ -159,6 +159,16 @@ def speed_columns(
     }
 
 
+def training(row: Row) -> str:
+    """Return how long a setting was trained."""
+    return f"{steps_of(row.setting)}, {duration(row.runs)}"
+
+
+def on_split(groups: Iterable[Group], split: str) -> list[Group]:
+    """Return the settings that were measured on a split."""
+    return [group for group in groups if group.setting["split"] == split]
+
+
 def seeds(row: Row) -> str:
     """Return the number of seeds."""
     return row.group.seeds

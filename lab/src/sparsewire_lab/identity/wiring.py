@@ -15,7 +15,6 @@ from sparsewire_lab.figures.arrays import (
     check_finite,
     check_integers,
     check_shapes,
-    must_hold,
     nearest,
     read_arrays,
 )
@@ -47,15 +46,8 @@ class Frames(NamedTuple):
 
 
 def read_wiring(path: Path) -> Frames:
-    """Return the wirings that a run left in a file.
-
-    Raises:
-        ValueError: The file lacks these arrays, or their shapes do not agree.
-    """
-    with must_hold(path, "wirings"):
-        frames = Frames(**read_arrays(path, Frames._fields))
-        _check(frames)
-    return frames
+    """Return the wirings that a run left in a file; errors are those of `read_arrays`."""
+    return read_arrays(path, Frames, "wirings", _check)
 
 
 def read_matrix(path: Path) -> Frames:

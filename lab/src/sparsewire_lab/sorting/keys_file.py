@@ -10,7 +10,6 @@ from sparsewire_lab.figures.arrays import (
     check_images,
     check_integers,
     check_shapes,
-    must_hold,
     read_arrays,
 )
 
@@ -43,15 +42,8 @@ class Sort(NamedTuple):
 
 
 def read_keys(path: Path) -> Keys:
-    """Return the keys that a run left in a file.
-
-    Raises:
-        ValueError: The file lacks these arrays, or their shapes do not agree.
-    """
-    with must_hold(path, "keys"):
-        keys = Keys(**read_arrays(path, Keys._fields, optional=("halves", "images")))
-        _check(keys)
-    return keys
+    """Return the keys that a run left in a file; errors are those of `read_arrays`."""
+    return read_arrays(path, Keys, "keys", _check)
 
 
 def sort_of(keys: Keys, frame: int) -> Sort:

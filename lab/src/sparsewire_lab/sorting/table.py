@@ -8,17 +8,18 @@ from sparsewire_lab.figures.tables import (
     NONE,
     Columns,
     Row,
-    duration,
     error_columns,
     fill,
     fill_marked,
     marks,
+    on_split,
     percent,
     seeds,
     speed_columns,
     step_time,
     steps_of,
     table_of,
+    training,
 )
 from sparsewire_lab.sorting.settings import (
     PROTOCOL,
@@ -65,7 +66,7 @@ def protocol_table(records: Sequence[Record]) -> str:
     must keep their order. Where runs on as many numbers have different lengths, EM after the steps
     of the shortest is given too.
     """
-    groups = [group for group in _measured(records, "test") if _is_protocol(group.setting)]
+    groups = [group for group in on_split(settings(records), "test") if _is_protocol(group.setting)]
     stated = ["size", "places", "data", "loss", "steps", "batch"]
     # Arguments of the protocol are stated by the table, unless some runs have others.
     stated += [
@@ -83,14 +84,15 @@ def protocol_table(records: Sequence[Record]) -> str:
 
 def validation_table(records: Sequence[Record]) -> str:
     """Return the table of the runs that were measured on validation digits, to choose settings."""
-    groups = [g for g in _measured(records, "validation") if not _is_timing(g.setting)]
+    groups = [g for g in on_split(settings(records), "validation") if not _is_timing(g.setting)]
     return table_of(_VALIDATION, _rows(groups, (*_STATED, *SETTINGS.arguments)))
 
 
 def speed_table(records: Sequence[Record]) -> str:
     """Return the times of a step, of short runs that had their device to themselves."""
     alone = [record for record in records if (record.get("at_once") or 1) == 1]
-    rows = _rows([g for g in _measured(alone, "validation") if _is_timing(g.setting)], _STATED)
+    timed = [g for g in on_split(settings(alone), "validation") if _is_timing(g.setting)]
+    rows = _rows(timed, _STATED)
     relative = "relative to the likelihood"
     columns = speed_columns(rows, relative, lambda setting: setting["method"] == "likelihood")
     return table_of({**_TASK, "batch": lambda row: f"{row.setting['batch']:,}", **columns}, rows)
@@ -109,12 +111,10 @@ def fill_sorting(page: str, records: Sequence[Record]) -> str:
     return fill_marked(fill(page, results), tables)
 
 
-def _measured(records: Sequence[Record], split: str) -> list[Group]:
-    return [group for group in settings(records) if group.setting["split"] == split]
-
-
 def _results(records: Sequence[Record]) -> list[Group]:
-    return [group for group in _measured(records, "test") if not _is_protocol(group.setting)]
+    return [
+        group for group in on_split(settings(records), "test") if not _is_protocol(group.setting)
+    ]
 
 
 def _rows(groups: Sequence[Group], stated: Collection[str]) -> list[Row]:
@@ -131,10 +131,6 @@ def _is_timing(setting: dict[str, Any]) -> bool:
 
 def _digits(row: Row) -> str:
     return f"{row.setting['places']}" + ("" if row.setting["data"] == "mnist" else ", small")
-
-
-def _training(row: Row) -> str:
-    return f"{steps_of(row.setting)}, {duration(row.runs)}"
 
 
 def _paper(row: Row) -> str:
@@ -177,7 +173,7 @@ _ERRORS = error_columns(
 _STEP_TIME: Columns = {"ms per step": lambda row: step_time(row.runs)}
 _RESULTS: Columns = {
     **_TASK,
-    "training": _training,
+    "training": training,
     "seeds": seeds,
     **_ERRORS,
     **_STEP_TIME,
@@ -195,7 +191,7 @@ _PROTOCOL: Columns = {
     **_METHOD,
     "EM, %": lambda row: _right([run["final"] for run in row.runs], "strict"),
     "EW, %": lambda row: _right([run["final"] for run in row.runs], "elements"),
-    "training": _training,
+    "training": training,
     "EM after as many steps, %": lambda row: _right(
         [_after(run, row.extra) for run in row.runs], "strict"
     ),
