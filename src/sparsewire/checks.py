@@ -131,38 +131,26 @@ def check_devices(**tensors: Tensor | None) -> None:
         raise ValueError(f"{', '.join(devices)} must be on one device; got {found}")
 
 
-_constants: dict[tuple[tuple[int, ...], torch.dtype, torch.device], Tensor] = {}
-
-
 def constant(numbers: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return `numbers` as a tensor that is copied to the device once and cached.
 
-    A copy in each call would make the host wait for the GPU and break graph capture. Nothing is
-    ever evicted: a captured graph reads the memory of the cached tensor.
+    A copy in each call would make the host wait for the GPU and break graph capture.
     """
-    key = (tuple(numbers), dtype, device)
-    tensor = None if torch.compiler.is_compiling() else _constants.get(key)
-    if tensor is None:
-        # Outside inference mode: autograd cannot use an inference tensor later.
-        with torch.inference_mode(False):
-            tensor = torch.tensor(key[0], dtype=dtype, device=device)
-        # Subclasses (fake tensors) belong to the trace that made them.
-        if type(tensor) is Tensor and not torch.compiler.is_compiling():
-            _constants[key] = tensor
-    return tensor
+    return _constant(tuple(numbers), dtype, device)
 
 
 def cached(make: Callable[P, T]) -> Callable[P, T]:
     """Cache the constant tensors, or tuples and lists of them, that a function returns.
 
-    The arguments must be hashable. As in `constant`: made once, outside inference mode, never
-    evicted, and cached only where all tensors are plain ones.
+    The arguments must be hashable. Nothing is ever evicted: a captured graph reads the memory of
+    the cached tensors. They are made outside inference mode, for autograd cannot use inference
+    tensors later. Subclasses (fake tensors) are not cached: they belong to their trace.
     """
     results: dict[Any, T] = {}
 
     @functools.wraps(make)
     def get(*args: P.args, **options: P.kwargs) -> T:
-        key = (args, tuple(options.items()))
+        key = (args, *options.items())
         if not torch.compiler.is_compiling() and key in results:
             return results[key]
         with torch.inference_mode(False):
@@ -180,3 +168,8 @@ def _flat(result: object) -> Iterator[object]:
             yield from _flat(part)
     else:
         yield result
+
+
+@cached
+def _constant(numbers: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(numbers, dtype=dtype, device=device)
