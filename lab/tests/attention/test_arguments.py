@@ -26,14 +26,11 @@ def test_the_paper_s_numbers():
 
 @pytest.mark.parametrize("batch", [128, 100])
 def test_the_paper_trains_for_70_epochs_and_we_for_20_000_steps(batch):
+    """On small digits both take 400."""
     paper, ours = (Attention(preset=p, batch=batch).resolved() for p in ("paper", "ours"))
-    assert paper.steps == math.ceil(70 * 60_000 / batch)
-    assert ours.steps == 20_000
-
-
-@of_every_preset
-def test_small_digits_take_400_steps(preset):
-    assert Attention(preset=preset, data="digits").resolved().steps == 400
+    assert (paper.steps, ours.steps) == (math.ceil(70 * 60_000 / batch), 20_000)
+    for preset in get_args(Preset):
+        assert Attention(preset=preset, batch=batch, data="digits").resolved().steps == 400
 
 
 @of_every_preset
@@ -64,26 +61,20 @@ def test_what_is_given_stays():
 
 
 @pytest.mark.parametrize(
-    ("given", "canvas", "size", "reduce"),
+    ("given", "canvas", "size", "reduce", "width"),
     [
-        ({}, 100, 32, 1),
-        ({"glimpses": 8}, 100, 12, 1),
-        ({"canvas": 60}, 60, 32, 1),
-        ({"canvas": 400}, 400, 32, 2),
-        ({"data": "digits"}, 60, 12, 2),
-        ({"data": "digits", "canvas": 100}, 100, 12, 3),
+        ({}, 100, 32, 1, 32),
+        ({"glimpses": 8}, 100, 12, 1, 64),
+        ({"glimpses": 8, "width": 5}, 100, 12, 1, 5),
+        ({"canvas": 60}, 60, 32, 1, 32),
+        ({"canvas": 400}, 400, 32, 2, 32),
+        ({"data": "digits"}, 60, 12, 2, 32),
+        ({"data": "digits", "canvas": 100}, 100, 12, 3, 32),
     ],
 )
-def test_sizes_follow_from_data_and_canvas(given, canvas, size, reduce):
-    resolved = Attention(**given).resolved()
-    assert (resolved.canvas, resolved.size, resolved.reduce) == (canvas, size, reduce)
-
-
-@pytest.mark.parametrize(
-    ("given", "width"), [({}, 32), ({"glimpses": 8}, 64), ({"glimpses": 8, "width": 5}, 5)]
-)
-def test_the_head_is_wider_for_several_glimpses(given, width):
-    assert Attention(**given).resolved().width == width
+def test_sizes_follow_from_data_canvas_and_glimpses(given, canvas, size, reduce, width):
+    made = Attention(**given).resolved()
+    assert (made.canvas, made.size, made.reduce, made.width) == (canvas, size, reduce, width)
 
 
 @pytest.mark.parametrize("canvas", [None, 60, 100])
@@ -107,16 +98,11 @@ def test_small_digits_are_found_within_few_steps():
 ON_400 = {"cover": 0.25, "spread": 0.4, "scale": 0.0025}
 
 
-def test_on_the_largest_canvas_frames_are_small_and_digits_spread():
-    resolved = Attention(canvas=400).resolved()
-    assert {name: getattr(resolved, name) for name in ON_400} == ON_400
-
-
-@pytest.mark.parametrize(("name", "value"), [("cover", 0.5), ("spread", 0.0), ("scale", 0.0)])
-def test_what_is_given_wins_over_the_largest_canvas(name, value):
-    """Zeros too; what is not given stays that of the canvas."""
-    resolved = Attention(canvas=400, **{name: value}).resolved()
-    assert {n: getattr(resolved, n) for n in ON_400} == ON_400 | {name: value}
+@pytest.mark.parametrize("given", [{}, {"cover": 0.5}, {"spread": 0.0}, {"scale": 0.0}], ids=str)
+def test_on_the_largest_canvas_frames_are_small_and_digits_spread(given):
+    """Unless given, zeros too; what is not given stays that of the canvas."""
+    resolved = Attention(canvas=400, **given).resolved()
+    assert {n: getattr(resolved, n) for n in ON_400} == ON_400 | given
 
 
 @of_every_looking_model
@@ -124,9 +110,6 @@ def test_our_finder_is_not_squashed_and_a_convnet_has_squashed_corners(model):
     assert Attention(model=model).resolved().squash == "none"
     plain = Attention(model=model, source="convnet").resolved()
     assert (plain.source, plain.squash) == ("convnet", "corners")
-
-
-def test_the_paper_s_points_are_squashed_unless_a_finder_tells_them():
     assert Attention(preset="paper").resolved().squash == "points"
     assert Attention(preset="paper", source="finder").resolved().squash == "none"
 

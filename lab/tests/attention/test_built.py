@@ -25,16 +25,14 @@ def test_models_are_what_was_asked_for():
 
 @of_every_looking_model
 def test_what_chooses_is_what_was_asked_for(model):
-    assert type(net_of(build(model).model)) is Finder
-    assert type(net_of(build(model, source="finder").model)) is Finder
-    assert type(net_of(build(model, source="convnet").model)) is ConvNet
+    paper: dict[str, Any] = {"preset": "paper"} | ({"region": 5} if model == "glimpse" else {})
+    asked: list[tuple[dict[str, Any], type[nn.Module]]] = [
+        ({}, Finder), ({"source": "finder"}, Finder), ({"source": "convnet"}, ConvNet),
+        (paper, ConvNet),
+    ]  # fmt: skip
+    for options, kind in asked:
+        assert type(net_of(build(model, **options).model)) is kind
     assert type(net_of(build("convnet").model)) is ConvNet
-
-
-@of_every_looking_model
-def test_the_paper_s_models_choose_by_a_convnet(model):
-    options: dict[str, Any] = {"region": 5} if model == "glimpse" else {}
-    assert type(net_of(build(model, preset="paper", **options).model)) is ConvNet
 
 
 def test_the_paper_leaves_variances_and_learning_rate_alone():
@@ -47,7 +45,7 @@ def test_the_paper_leaves_variances_and_learning_rate_alone():
 
 
 @pytest.mark.parametrize(("frame", "numbers"), [("box", 4), ("affine", 6), ("quadrangle", 8)])
-def test_a_glimpse_model_is_built_as_told(frame, numbers):
+def test_glimpses_and_transformers_are_built_as_told(frame, numbers):
     options: dict[str, Any] = {"region": 7, "scale": 0.25, "floor": 0.5, "squash": "points"}
     options |= {"source": "convnet", "head": "mlp", "dropout": 0.25}
     model = build(frame=frame, glimpses=3, **options).model
@@ -60,10 +58,6 @@ def test_a_glimpse_model_is_built_as_told(frame, numbers):
     parts = list(model.head.modules())
     assert [m.p for m in parts if isinstance(m, nn.Dropout)] == [0.25]
     assert [m.in_features for m in parts if isinstance(m, nn.Linear)] == [3 * 36, 128]
-
-
-@pytest.mark.parametrize(("frame", "numbers"), [("box", 4), ("affine", 6), ("quadrangle", 8)])
-def test_a_transformer_is_built_as_told(frame, numbers):
     model = build("transformer", source="convnet", frame=frame, size=7).model
     assert isinstance(model, SpatialTransformer)
     assert (model.frame, model.bound, model.size) == (frame, "corners", 7)
@@ -72,19 +66,14 @@ def test_a_transformer_is_built_as_told(frame, numbers):
 
 @pytest.mark.parametrize(("source", "bounded"), [("finder", False), ("convnet", True)])
 def test_reinforce_is_built_as_told(source, bounded):
-    """A finder tells places in the image, without a sigmoid."""
+    """A finder tells places in the image, without a sigmoid. Those tried are near by default."""
     model = build("reinforce", source=source, glimpses=3, deviation=0.25).model
     assert isinstance(model, ReinforceGlimpse)
     assert (model.glimpses, model.deviation, model.bounded) == (3, 0.25, bounded)
     with torch.no_grad():
         told = net_of(model)(torch.rand(2, 1, 30, 30))
     assert told.shape == (2, 6)
-
-
-def test_places_that_reinforce_tries_are_near_by_default():
-    model = build("reinforce").model
-    assert isinstance(model, ReinforceGlimpse)
-    assert model.deviation == 0.05
+    assert build("reinforce").model.deviation == 0.05
 
 
 @pytest.mark.parametrize("model", ["glimpse", "transformer"])

@@ -100,23 +100,17 @@ def pointed_slowly(find: Finder, image: Tensor) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("sides", [(24, 24), (19, 44)], ids=str)
-@pytest.mark.parametrize("glimpses", [1, 3])
-def test_boxes_are_those_of_a_plain_loop(sides, glimpses):
-    find = trained(2, glimpses, cover=0.6).double()
+@pytest.mark.parametrize(("glimpses", "cover"), [(1, 0.6), (3, 0.6), (2, None)])
+def test_boxes_and_places_are_those_of_a_plain_loop(sides, glimpses, cover):
+    find = trained(2, glimpses, cover=cover).double()
     x = torch.rand(3, 2, *sides, dtype=torch.float64)
     want = []
     for image in x:
-        for down, right, tall, wide in pointed_slowly(find, image):
-            halves = [0.3 * (math.exp(number) - 1) for number in (tall, wide)]
-            want += [down - halves[0], right - halves[1], down + halves[0], right + halves[1]]
+        for down, right, *sizes in pointed_slowly(find, image):
+            halves = [0.3 * (math.exp(number) - 1) for number in sizes] or [0.0, 0.0]
+            want += [down - halves[0], right - halves[1]]
+            want += [down + halves[0], right + halves[1]] if sizes else []
     torch.testing.assert_close(find(x), torch.tensor(want, dtype=torch.float64).view(3, -1))
-
-
-def test_places_alone_are_those_of_a_plain_loop():
-    find = trained(1, 2, cover=None).double()
-    x = torch.rand(3, 1, 25, 40, dtype=torch.float64)
-    want = [pointed_slowly(find, image) for image in x]
-    torch.testing.assert_close(find(x), torch.tensor(want, dtype=torch.float64).flatten(1))
 
 
 def bright_spots(side: int, row: int, col: int) -> Tensor:
@@ -158,14 +152,9 @@ def test_it_follows_by_the_share_that_stands_out():
 
 
 def test_a_score_that_all_cells_share_changes_nothing():
-    find = trained()
-    x = torch.rand(2, 1, 32, 32)
+    find, x = trained(), torch.rand(2, 1, 32, 32)
     want = find(x)
-
-    def raised(layer: Any, given: Any, scores: Tensor) -> Tensor:
-        return scores + 7
-
-    find.scores.register_forward_hook(raised)
+    find.scores.register_forward_hook(lambda layer, given, scores: torch.add(scores, 7))  # pyright: ignore
     torch.testing.assert_close(find(x), want, atol=1e-5, rtol=1e-4)
 
 
@@ -182,6 +171,7 @@ def test_a_box_grows_by_powers_and_keeps_its_centre():
 
 
 def test_each_glimpse_has_a_box_of_its_own():
+    """Without a cover, a place."""
     numbers = [0.1, -0.2, 0.5, 0.0, -0.3, 0.05, 0.0, -2.0]
     got = told_always(numbers, 2, cover=0.5)(torch.rand(3, 1, 40, 40)).view(3, 2, 2, 2)
     told = torch.tensor(numbers).view(2, 2, 2)
@@ -189,6 +179,8 @@ def test_each_glimpse_has_a_box_of_its_own():
     away = told[:, 0] * 0.5 * told[:, 1].exp()
     torch.testing.assert_close(centres, away.expand(3, 2, 2))
     torch.testing.assert_close(0.25 + halves, (0.25 * told[:, 1].exp()).expand(3, 2, 2))
+    places = told_always(numbers[:4], 2, cover=None)(torch.rand(3, 1, 40, 40))
+    torch.testing.assert_close(places, torch.tensor(numbers[:4]).expand(3, 4))
 
 
 def test_a_box_that_becomes_small_comes_back_to_the_thing():
@@ -199,12 +191,6 @@ def test_a_box_that_becomes_small_comes_back_to_the_thing():
     )
     torch.testing.assert_close(far, torch.tensor([0.4, -0.4]))
     torch.testing.assert_close(near, far * math.exp(-2))
-
-
-def test_without_a_cover_it_tells_places_alone():
-    numbers = [0.1, -0.2, -0.3, 0.4]
-    got = told_always(numbers, 2, cover=None)(torch.rand(3, 1, 40, 40))
-    torch.testing.assert_close(got, torch.tensor(numbers).expand(3, 4))
 
 
 # Gradients and digits.
@@ -224,17 +210,11 @@ def test_gradients_are_right():
 
 @pytest.mark.parametrize("cover", [0.8, None])
 def test_every_parameter_learns(cover):
-    find = trained(cover=cover)
+    """Scores and boxes leave zero by themselves."""
+    find, new = trained(cover=cover), Finder(1, cover=cover)
     find(torch.rand(4, 1, 32, 32)).square().sum().backward()
-    for name, parameter in find.named_parameters():
-        assert parameter.grad is not None, name
-        assert (parameter.grad != 0).any(), name
-
-
-def test_scores_and_boxes_leave_zero_by_themselves():
-    find = Finder(1)
-    find(torch.rand(4, 1, 32, 32))[:, 0].sum().backward()
-    for parameter in (find.scores.weight, find.boxes.weight, find.boxes.bias):
+    new(torch.rand(4, 1, 32, 32))[:, 0].sum().backward()
+    for parameter in (*find.parameters(), new.scores.weight, *new.boxes.parameters()):
         assert parameter.grad is not None
         assert (parameter.grad != 0).any()
 
@@ -251,11 +231,6 @@ def test_positions_have_all_their_digits_under_autocast():
     torch.testing.assert_close(got, want, atol=0.02, rtol=0)
     got.square().sum().backward()
     assert all(p.grad is not None and p.grad.dtype == p.dtype for p in find.parameters())
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_numbers_have_the_dtype_of_the_parameters(dtype):
-    assert trained().to(dtype)(torch.rand(2, 1, 16, 16, dtype=dtype)).dtype == dtype
 
 
 # As a source.
@@ -307,9 +282,11 @@ def test_glimpses_learn_to_find_a_spot_anywhere():
     torch.testing.assert_close(middles, places, atol=6.0, rtol=0)
 
 
-def test_a_saved_finder_comes_back():
-    one, other = trained(), Finder(1)
-    x = torch.rand(2, 1, 24, 24)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_saved_finder_comes_back_in_the_dtype_of_its_parameters(dtype):
+    one, other = trained().to(dtype), Finder(1).to(dtype)
+    x = torch.rand(2, 1, 24, 24, dtype=dtype)
+    assert one(x).dtype == dtype
     assert not torch.equal(one(x), other(x))
     other.load_state_dict(one.state_dict())
     assert torch.equal(one(x), other(x))

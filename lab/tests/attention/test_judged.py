@@ -153,6 +153,7 @@ def test_some_canvases_and_some_mistakes_are_kept(model):
 
 
 def test_without_mistakes_the_watched_canvases_are_kept(monkeypatch):
+    """And nothing where there is nothing to see."""
     trial = build()
     trial.model.eval()
     monkeypatch.setattr(trial, "classify", lambda images: trial.labels)
@@ -160,8 +161,4 @@ def test_without_mistakes_the_watched_canvases_are_kept(monkeypatch):
         kept = trial.constants()
     assert torch.equal(kept["predicted"], trial.labels[:8])
     assert kept["images"].shape == (8, 60, 60)
-
-
-def test_nothing_is_kept_where_there_is_nothing_to_see():
-    assert build("convnet").snapshot(0) == {}
-    assert build(keep_frames=False).snapshot(0) == {}
+    assert build("convnet").snapshot(0) == build(keep_frames=False).snapshot(0) == {}

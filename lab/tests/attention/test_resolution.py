@@ -61,17 +61,12 @@ def test_pixels_are_counted_from_one_point_to_the_next(glimpses, rows, cols):
         assert got == pytest.approx(sorted(want["down"] + want["right"]), abs=1e-4)
 
 
-def test_a_single_point_has_none_beside_it():
-    assert pixel_gaps(grids(random_boxes(3, 2), 1, 1), SIDE).max() < 1e-4
-
-
 def test_a_turned_frame_is_measured_along_its_sides():
-    """By a right angle: what goes down goes right, and the other way round."""
+    """By a right angle: what goes down goes right. A single point has none next to it."""
     upright = grids(random_boxes(3, 2), 3, 5)
-    turned = upright.flip(-1)
-    assert torch.allclose(pixel_gaps(turned, SIDE), pixel_gaps(upright, SIDE))
-    mirrored = upright.flip(-3)
-    assert torch.allclose(pixel_gaps(mirrored, SIDE), pixel_gaps(upright, SIDE))
+    for other in (upright.flip(-1), upright.flip(-3)):
+        assert torch.allclose(pixel_gaps(other, SIDE), pixel_gaps(upright, SIDE))
+    assert pixel_gaps(grids(random_boxes(3, 2), 1, 1), SIDE).max() < 1e-4
 
 
 def test_points_on_each_other_have_a_gradient_that_is_a_number():
@@ -104,14 +99,10 @@ def test_the_penalty_is_the_logarithm_of_the_distance():
     want = 0.5 * (0.8 * math.log(8) + 0.2 * math.log(4) + 0.4 * math.log(2)) / 3
     assert got.shape == ()
     assert got.item() == pytest.approx(want, rel=1e-5)
-
-
-def test_both_directions_and_all_glimpses_count_alike():
-    """Apart by 8 and 2 pixels, and by 4 and 4; two glimpses take √2 of that."""
+    # Both directions count alike, 8 and 2 pixels, and all glimpses, 4 and 4: two take √2 of that.
     boxes = torch.tensor([[[0.1, 0.4, 0.9, 0.6], [0.2, 0.3, 0.6, 0.7]]])
-    got = penalty_of(boxes, loss_of(1.0))
     want = 0.9 * sum(math.log(gap / math.sqrt(2)) for gap in (8, 2, 4, 4)) / 4
-    assert got.item() == pytest.approx(want, rel=1e-5)
+    assert penalty_of(boxes, loss_of(1.0)).item() == pytest.approx(want, rel=1e-5)
 
 
 @pytest.mark.parametrize("cover", [0.01, 0.05, 0.0999])

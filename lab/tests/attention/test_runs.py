@@ -47,12 +47,19 @@ def handlers_stay() -> Iterator[None]:
     assert [signal.getsignal(number) for number in numbers] == before
 
 
-def run(model: Model, out: Path, *words: str) -> dict[str, Any]:
-    """Run the command; return its record."""
-    asked = ["attention", "--model", model, *WORDS, *SMALL[model], "--out", str(out), *words]
-    assert main(asked) == 0
+def words_of(model: Model, out: Path) -> list[str]:
+    return ["attention", "--model", model, *WORDS, *SMALL[model], "--out", str(out)]
+
+
+def recorded(out: Path) -> dict[str, Any]:
     (line,) = (out / "attention.jsonl").read_text().splitlines()
     return json.loads(line)
+
+
+def run(model: Model, out: Path, *words: str) -> dict[str, Any]:
+    """Run the command; return its record."""
+    assert main([*words_of(model, out), *words]) == 0
+    return recorded(out)
 
 
 @pytest.mark.usefixtures("glyphs")
@@ -127,10 +134,8 @@ def test_variants_run(model, variant, tmp_path):
 @pytest.mark.usefixtures("glyphs")
 @of_every_model
 def test_a_diverged_run_of_every_model_is_recorded(model, tmp_path, capsys):
-    words = ["attention", "--model", model, *WORDS, *SMALL[model], "--out", str(tmp_path)]
-    assert main([*words, "--steps", "20", "--lr", "1e38"]) == 1
-    (line,) = (tmp_path / "attention.jsonl").read_text().splitlines()
-    record = json.loads(line)
+    assert main([*words_of(model, tmp_path), "--steps", "20", "--lr", "1e38"]) == 1
+    record = recorded(tmp_path)
     assert record["status"] == "diverged"
     assert record["final"].keys() == {"error"}
     assert record["problem"] in capsys.readouterr().err
@@ -164,43 +169,29 @@ def test_contradictions_end_the_command_before_any_work(words, name, tmp_path, c
 # Going on after a stop.
 
 
-def setting(model: Model, **options: Any) -> Attention:
+def setting(model: Model) -> Attention:
     given: dict[str, Any] = {"data": "digits", "device": "cpu", "batch": 8, "steps": 6}
-    given |= {
-        "tensorboard": False,
-        "quiet": True,
-        "evaluate_every": 4,
-        "cosine": True,
-        "spread": 0.8,
-    }
+    given |= {"tensorboard": False, "quiet": True, "evaluate_every": 4, "cosine": True}
+    given["spread"] = 0.8
     if model != "convnet":
         given |= {"size": 6, "dropout": 0.25}
     if model == "glimpse":
         given |= {"local_samples": 4, "global_samples": 2}
         given |= {"hold": 0.1, "settle": 0.9, "straight": 0.5}
-    return Attention(model=model, **{**given, **options}).resolved()
+    return Attention(model=model, **given).resolved()
 
 
 @pytest.mark.usefixtures("glyphs")
 @of_every_model
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(model, tmp_path):
-    """Bit by bit: weights, both moments of Adam, random numbers, frames, how far clocks went."""
+    """Bit by bit: weights, both moments of Adam, random numbers, frames, how far clocks went.
+
+    After 3 of 6 steps: digits are placed from 0.5 to everywhere in 0.8 of them.
+    """
     experiment = setting(model)
     want = finished(experiment, tmp_path / "whole")
     stop(experiment, tmp_path / "parts", 3)
-    got = resumed(experiment, tmp_path / "parts")
-    assert_identical(without_times(got), without_times(want))
-    assert want["extras"].keys() == {"placement", *(["annealing"] if model == "glimpse" else [])}
-    assert all(state == {"step": 6} for state in want["extras"].values())
-
-
-@pytest.mark.usefixtures("glyphs")
-@of_every_model
-def test_schedules_go_on_after_a_stop(model, tmp_path):
-    """After 3 of 6 steps: digits are placed from 0.5 to everywhere in 0.8 of them."""
-    experiment = setting(model)
-    stop(experiment, tmp_path, 3)
-    training = training_of(experiment, tmp_path)
+    training = training_of(experiment, tmp_path / "parts")
     training.resume()
     trial = training.trial
     assert isinstance(trial, AttentionTrial)
@@ -211,6 +202,10 @@ def test_schedules_go_on_after_a_stop(model, tmp_path):
         layer: Any = trial.model.look.layer  # pyright: ignore[reportAttributeAccessIssue]
         assert layer.variance_factor.item() == pytest.approx(0.5**3)
         assert layer.hardness.item() == 1.0
+    got = resumed(experiment, tmp_path / "parts")
+    assert_identical(without_times(got), without_times(want))
+    assert want["extras"].keys() == {"placement", *(["annealing"] if model == "glimpse" else [])}
+    assert all(state == {"step": 6} for state in want["extras"].values())
 
 
 @pytest.mark.usefixtures("glyphs")

@@ -126,7 +126,7 @@ def test_of_a_strange_record_nothing_is_said(strange: dict) -> None:
     assert departures(setting_of(head="mlp") | strange) == {}
 
 
-def test_what_is_told_elsewhere_is_not_said_again() -> None:
+def test_what_is_told_elsewhere_is_not_said_again_but_reduced_images_always() -> None:
     tried = [("mlp", 1), ("conv", 1), ("conv", 2)]
     runs = [
         make_attention([0.1], key=str(i), head=head, region=region)
@@ -135,9 +135,6 @@ def test_what_is_told_elsewhere_is_not_said_again() -> None:
     found = names(settings(runs), stated=("head",))
     assert found == [f"1 glimpse of 32 × 32, region {region}" for _, region in tried]
     assert names(settings(runs[:2]), stated=("head",)) == ["1 glimpse of 32 × 32"] * 2
-
-
-def test_what_a_model_sees_reduced_is_always_said() -> None:
     runs = [make_attention([0.1], key=m, model=m, reduce=4) for m in ("convnet", "glimpse")]
     assert names(settings(runs)) == [
         "plain ConvNet, of the image reduced 4 ×",

@@ -22,21 +22,14 @@ def rows(table: str) -> list[list[str]]:
 def test_a_row_by_hand() -> None:
     """Of 0.8 and 1.0 %: mean 0.9, deviation 0.1 · √2 = 0.14; 1.5 GiB are 1,610,612,736 bytes."""
     runs = [
-        make_attention(
-            [0.9, error],
-            seed=seed,
-            steps=32_800,
-            other={
-                "final": {"error": error, "expected": 0.01, "sampled": 0.02, "sampled16": error},
-                "seconds": seconds,
-                "step_ms": step,
-                "peak_memory": memory,
-            },
-        )
+        make_attention([0.9, error], seed=seed, steps=32_800, other={
+            "final": {"error": error, "expected": 0.01, "sampled": 0.02, "sampled16": error},
+            "seconds": seconds, "step_ms": step, "peak_memory": memory,
+        })
         for seed, (error, seconds, step, memory) in enumerate(
             [(0.008, 44.0, 1.0, 2**30), (0.01, 46.0, 2.0, 1_610_612_736)]
         )
-    ]
+    ]  # fmt: skip
     assert attention_table(runs).splitlines()[2] == (
         "| 100 | 1 glimpse of 32 × 32 | 1,024 of 10,000 (10.2 %) | conv | 32,800 × 128, 45 s | 2 | "
         "0.90 ± 0.14 | 1.00 ± 0.00 | 2.00 ± 0.00 | 0.90 ± 0.14 | 1.5 | 1.50 | 0.85 % |"
@@ -45,14 +38,12 @@ def test_a_row_by_hand() -> None:
 
 def test_a_step_that_shared_its_device_is_marked() -> None:
     runs = [
-        make_attention([0.9], seed=s, other={"step_ms": 2.0, "at_once": 3}, width=64)
-        for s in (0, 1)
+        make_attention([0.9], seed=seed, other={"step_ms": 2.0, "at_once": shared}, width=64)
+        for seed, shared in enumerate((3, 3, 5))
     ]
-    (row,) = rows(attention_table(runs))
-    assert (row[3], row[-3]) == ("conv 64", "2, 3 at once")
-    runs.append(make_attention([0.9], seed=2, other={"step_ms": 2.0, "at_once": 5}, width=64))
-    (row,) = rows(attention_table(runs))
-    assert row[-3] == "2, 3 to 5 at once"
+    for count, said in ((2, "2, 3 at once"), (3, "2, 3 to 5 at once")):
+        (row,) = rows(attention_table(runs[:count]))
+        assert (row[3], row[-3]) == ("conv 64", said)
 
 
 def test_steps_are_timed_beside_the_plain_network() -> None:
@@ -75,10 +66,15 @@ def test_steps_are_timed_beside_the_plain_network() -> None:
     assert speed_table([]) == "No run is recorded yet.\n"
 
 
-def test_a_row_with_little_known() -> None:
-    run = make_attention([0.9, 0.0123], model="convnet", other={"seconds": 4.0})
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(4.0, "4 s"), (3.21, "3.2 s"), (599.0, "599 s"), (900.0, "15 min"), (9000.0, "2.5 h")],
+)
+def test_a_row_with_little_known_and_times_are_short(seconds: float, words: str) -> None:
+    run = make_attention([0.9, 0.0123], model="convnet", other={"seconds": seconds})
     assert attention_table([run]).splitlines()[2] == (
-        "| 100 | plain ConvNet | all | – | 1,000 × 128, 4 s | 1 | 1.23 | – | – | – | – | – | – |"
+        f"| 100 | plain ConvNet | all | – | 1,000 × 128, {words} | 1 | "
+        "1.23 | – | – | – | – | – | – |"
     )
 
 
@@ -113,14 +109,6 @@ def test_what_is_read_and_what_the_paper_says(arguments: dict, reads: str, paper
     assert (row[2], row[-1]) == (reads, paper)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(3.21, "3.2 s"), (599.0, "599 s"), (900.0, "15 min"), (9000.0, "2.5 h")]
-)
-def test_times_are_short(seconds: float, words: str) -> None:
-    (row,) = rows(attention_table([make_attention([0.1], other={"seconds": seconds})]))
-    assert row[4] == f"1,000 × 128, {words}"
-
-
 def test_rows_are_in_order_and_never_alike() -> None:
     runs = [
         make_attention([0.1], key="a", canvas=400),
@@ -140,23 +128,18 @@ def test_rows_are_in_order_and_never_alike() -> None:
 
 
 def test_validation_rows_have_a_table_of_their_own() -> None:
+    final = {"error": 0.02, "expected": 0.03, "sampled": 0.04, "sampled16": 0.05}
+    floor: dict[str, Any] = {"split": "validation", "floor": 0.05, "other": {"final": final}}
     runs = [
         make_attention([0.5], key="a"),
-        make_attention(
-            [0.02],
-            key="b",
-            split="validation",
-            floor=0.05,
-            other={"final": {"error": 0.02, "expected": 0.03, "sampled": 0.04, "sampled16": 0.05}},
-        ),
+        make_attention([0.02], key="b", **floor),
         make_attention([0.01], key="c", split="validation", model="convnet", **PRESET),
     ]
-    convnet, glimpse = validation_table(runs).splitlines()[2:]
-    assert glimpse == (
+    assert validation_table(runs).splitlines()[2:] == [
+        "| plain ConvNet | – | 1,000 × 128 | 1 | 1.00 | – | – | – |",
         "| 1 glimpse of 32 × 32 | floor 0.05, settle 0.7, straight 1 | 1,000 × 128 | 1 | "
-        "2.00 | 3.00 | 4.00 | 5.00 |"
-    )
-    assert convnet == "| plain ConvNet | – | 1,000 × 128 | 1 | 1.00 | – | – | – |"
+        "2.00 | 3.00 | 4.00 | 5.00 |",
+    ]
     assert [row[6] for row in rows(attention_table(runs))] == ["50.00"]
 
 
