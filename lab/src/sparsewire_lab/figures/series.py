@@ -2,12 +2,14 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from sparsewire_lab.train.records import Record
 
 THRESHOLD = 1e-3
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 class Group(NamedTuple):
@@ -63,11 +65,17 @@ class Reach(NamedTuple):
 
 def grouped(records: Iterable[Record], experiment: str) -> list[Group]:
     """Return the settings among the records of an experiment, in the order of the records."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        if record["experiment"] == experiment:
-            groups.setdefault(record["key"], []).append(record)
+    known = (record for record in records if record["experiment"] == experiment)
+    groups = by(known, lambda record: record["key"])
     return [Group(runs[-1]["arguments"] | {"key": key}, runs) for key, runs in groups.items()]
+
+
+def by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return items by their keys, in the order in which keys first come."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def has(run: Record, **arguments: Any) -> bool:

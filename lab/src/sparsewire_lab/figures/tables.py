@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from sparsewire_lab.figures.series import Group, Record
 from sparsewire_lab.train.records import statistics_of
@@ -12,13 +13,11 @@ NONE = "–"
 _MARK = "<!-- {name}: {end} -->"
 
 
-class Row(NamedTuple):
-    """A setting, and the name by which it differs from the others of its table."""
+@dataclass(frozen=True)
+class Shown:
+    """A setting that is shown."""
 
     group: Group
-    name: str
-    extra: Any = None
-    """What a column needs and the setting does not hold."""
 
     @property
     def setting(self) -> dict[str, Any]:
@@ -29,6 +28,15 @@ class Row(NamedTuple):
     def runs(self) -> list[Record]:
         """Return the runs that did not diverge."""
         return self.group.finished
+
+
+@dataclass(frozen=True)
+class Row(Shown):
+    """A setting, and the name by which it differs from the others of its table."""
+
+    name: str
+    extra: Any = None
+    """What a column needs and the setting does not hold."""
 
 
 Columns = Mapping[str, Callable[[Row], str]]

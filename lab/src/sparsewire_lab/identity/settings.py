@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sparsewire_lab.figures.series import Group, Record, final_error, grouped, points
+from sparsewire_lab.figures.series import Group, Record, by, final_error, grouped, points
 from sparsewire_lab.figures.settings import plain_value, position, variants
 from sparsewire_lab.identity.experiment import Identity
 
@@ -43,10 +43,7 @@ def groups(records: Iterable[Record]) -> list[Group]:
 
 def by_problem(every: Iterable[Group]) -> list[list[Group]]:
     """Return the settings of each problem."""
-    problems: dict[tuple[Any, ...], list[Group]] = {}
-    for group in every:
-        problems.setdefault(problem(group), []).append(group)
-    return list(problems.values())
+    return list(by(every, problem).values())
 
 
 def best_rates(every: Iterable[Group]) -> list[Group]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sparsewire_lab.bench import growth
+from sparsewire_lab.figures.series import by
 from sparsewire_lab.report.viewers import short
 
 Row = dict[str, Any]
@@ -74,12 +75,11 @@ def milliseconds(value: float | None) -> str:
 
 def _lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return a line for each engine that was measured at more than one size; ours first."""
-    engines: dict[str, list[Row]] = {}
-    for row in rows:
-        if row["status"] == "ok" and row["n"] and row["ms_forward_backward"]:
-            engines.setdefault(growth.label(row), []).append(row)
+    timed = [
+        row for row in rows if row["status"] == "ok" and row["n"] and row["ms_forward_backward"]
+    ]
     lines = []
-    for name, group in engines.items():
+    for name, group in by(timed, growth.label).items():
         group.sort(key=lambda row: row["n"])
         if len({row["n"] for row in group}) < 2:
             continue

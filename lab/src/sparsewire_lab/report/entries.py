@@ -1,12 +1,14 @@
 """The settings of each experiment as the page shows them: task, name, the paper's result."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from sparsewire_lab.attention import settings as attention
 from sparsewire_lab.attention.table import PAPER as ATTENTION_PAPER
-from sparsewire_lab.figures.series import Group
+from sparsewire_lab.figures.series import Group, by
 from sparsewire_lab.figures.settings import position
+from sparsewire_lab.figures.tables import Shown
 from sparsewire_lab.identity.settings import by_problem, details, groups, problem, rank
 from sparsewire_lab.identity.table import PAPER as IDENTITY_PAPER
 from sparsewire_lab.sorting import settings as sorting
@@ -23,7 +25,8 @@ _TARGETS = ("identity", "permutation", "band")
 _DATA = {"mnist": "", "digits": ", small digits"}
 
 
-class Entry(NamedTuple):
+@dataclass(frozen=True)
+class Entry(Shown):
     """One setting: the runs that differ in their seed alone."""
 
     task: str
@@ -34,17 +37,6 @@ class Entry(NamedTuple):
     """Whether it is of this library, not a baseline or peer."""
     paper: str
     """What the paper reports of it; empty if nothing."""
-    group: Group
-
-    @property
-    def setting(self) -> dict[str, Any]:
-        """Return the arguments of the setting."""
-        return self.group.setting
-
-    @property
-    def runs(self) -> list[Record]:
-        """Return the runs that did not diverge."""
-        return self.group.finished
 
     @property
     def command(self) -> str:
@@ -74,10 +66,7 @@ def entries_of(experiment: str, records: Sequence[Record]) -> list[Entry]:
 
 def by_task(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     """Return the settings of each task, in the order in which tasks come."""
-    tasks: dict[str, list[Entry]] = {}
-    for entry in entries:
-        tasks.setdefault(entry.task, []).append(entry)
-    return tasks
+    return by(entries, lambda entry: entry.task)
 
 
 def _identity(records: Sequence[Record]) -> list[Entry]:
@@ -93,11 +82,11 @@ def _identity(records: Sequence[Record]) -> list[Entry]:
         plain = target == "identity" and setting["values"] == "fixed"
         entries.append(
             Entry(
+                group,
                 f"{target} matrix, n\u00a0=\u00a0{size:,}",
                 _identity_name(group, chosen),
                 method in ("sparse", "rewire"),
                 IDENTITY_PAPER.get((method, size), "") if plain else "",
-                group,
             )
         )
 
@@ -156,12 +145,9 @@ def _entries(
     paper: Callable[[dict[str, Any]], str],
 ) -> list[Entry]:
     """Return the entries of settings, named within their task; those on test digits first."""
-    tasks: dict[str, list[Group]] = {}
-    for group in every:
-        tasks.setdefault(task(group.setting), []).append(group)
     entries = [
-        Entry(words, name, is_ours(group.setting), paper(group.setting), group)
-        for words, here in tasks.items()
+        Entry(group, words, name, is_ours(group.setting), paper(group.setting))
+        for words, here in by(every, lambda group: task(group.setting)).items()
         for group, name in zip(here, names(here), strict=True)
     ]
     return sorted(entries, key=lambda entry: entry.setting["split"] != "test")

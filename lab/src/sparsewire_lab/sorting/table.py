@@ -1,6 +1,7 @@
 """Records → the tables of the sorting experiment: results, peers, a protocol, a search, speed."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sparsewire_lab.figures.series import Group, Record
@@ -78,7 +79,7 @@ def protocol_table(records: Sequence[Record]) -> str:
     def shortest(size: int) -> int:
         return min(g.setting["steps"] for g in groups if g.setting["size"] == size)
 
-    rows = [row._replace(extra=shortest(row.setting["size"])) for row in _rows(groups, stated)]
+    rows = [replace(row, extra=shortest(row.setting["size"])) for row in _rows(groups, stated)]
     return table_of(_PROTOCOL, rows)
 
 
