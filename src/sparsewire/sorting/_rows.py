@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sparsewire.checks import check_devices, check_floating
 from sparsewire.engines import concrete
 
 # From how many elements on, and up to how many threads among which torch could share the rows.
@@ -44,6 +45,19 @@ def sorted_places(bits: np.ndarray) -> np.ndarray:
 def concrete_on_cpu(x: Tensor) -> bool:
     """Whether the tensor is concrete, and its values can be inspected without waiting."""
     return x.device.type == "cpu" and concrete(x)
+
+
+def flat_payload(keys: Tensor, payload: Tensor) -> Tensor:
+    """Check keys and their payload, and return the payload with one dimension of features."""
+    check_floating("keys", keys)
+    check_floating("payload", payload)
+    check_devices(keys=keys, payload=payload)
+    if not keys.dim() or payload.shape[: keys.dim()] != keys.shape:
+        raise ValueError(
+            f"payload must begin with the shape of keys, {tuple(keys.shape)}; "
+            f"got {tuple(payload.shape)}"
+        )
+    return payload.flatten(keys.dim()) if payload.dim() > keys.dim() else payload.unsqueeze(-1)
 
 
 def few_threads(x: Tensor) -> bool:

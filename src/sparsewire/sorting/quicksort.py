@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from sparsewire.annotations import Float
 from sparsewire.checks import check_choice, check_count, check_floating, check_range
 from sparsewire.precision import without_autocast
+from sparsewire.sorting._rows import flat_payload
 from sparsewire.sorting.halves import (
     CERTAIN_DISTANCE,
     DISTRIBUTIONS,
@@ -86,9 +87,8 @@ class QuickSort(nn.Module):
             payload: Elements of any shape.
             generator: Source of random numbers, for sampled half-permutations.
         """
-        self._check(keys, payload)
         if not self.training:
-            flat = payload.flatten(keys.dim()) if payload.dim() > keys.dim() else payload[..., None]
+            flat = flat_payload(keys, payload)
             order = keys.argsort(dim=-1, stable=True).unsqueeze(-1)
             return flat.gather(-2, order.expand_as(flat)).reshape(payload.shape)
         return self.steps(keys, payload, generator=generator).values[-1]
@@ -107,43 +107,29 @@ class QuickSort(nn.Module):
         target, propagated back through the transposes of the half-permutations.
 
         Args:
-            keys: One number for each element of the payload.
-            payload: Elements of any shape.
+            keys: As in `forward`.
+            payload: As in `forward`.
             target: The sorted payload; if None, there are no targets.
-            generator: Source of random numbers, for sampled half-permutations.
+            generator: As in `forward`.
         """
-        self._check(keys, payload)
+        flat_payload(keys, payload)
         if target is not None and target.shape != payload.shape:
             raise ValueError(
                 f"target must have the shape of payload, {tuple(payload.shape)}; "
                 f"got {tuple(target.shape)}"
             )
+        shape = (*keys.shape, math.prod(payload.shape[keys.dim() :]))
+        dtype = torch.promote_types(payload.dtype, torch.float32)
         with without_autocast(keys):
-            return self._steps(keys, payload, target, generator)
-
-    def _steps(
-        self,
-        keys: Tensor,
-        payload: Tensor,
-        target: Tensor | None,
-        generator: torch.Generator | None,
-    ) -> Steps:
-        n, batch = keys.shape[-1], keys.shape[:-1]
-        halves = self.halves(keys, generator=generator)
-        features = math.prod(payload.shape[keys.dim() :])
-        flat = payload.reshape(*batch, n, features)
-        flat = flat.to(torch.promote_types(payload.dtype, torch.float32))
-        values = [flat]
-        for matrix in halves:
-            values.append(matrix.to(flat.dtype) @ values[-1])
-        targets = []
-        if target is not None:
-            targets = [target.reshape(*batch, n, features).to(flat.dtype)]
-            for matrix in reversed(halves):
-                targets.append(matrix.to(flat.dtype).transpose(-1, -2) @ targets[-1])
+            halves = self.halves(keys, generator=generator)
+            values = [payload.reshape(shape).to(dtype)]
+            for matrix in halves:
+                values.append(matrix.to(dtype) @ values[-1])
+            targets = [] if target is None else [target.reshape(shape).to(dtype)]
+            for matrix in reversed(halves if targets else []):
+                targets.insert(0, matrix.to(dtype).mT @ targets[0])
         values, targets = (
-            [t.reshape(payload.shape).to(payload.dtype) for t in some]
-            for some in (values, targets[::-1])
+            [t.reshape(payload.shape).to(payload.dtype) for t in some] for some in (values, targets)
         )
         return Steps(values, targets, halves)
 
@@ -188,15 +174,6 @@ class QuickSort(nn.Module):
         # A block-diagonal matrix: `block_diag` takes no batch.
         diagonal = torch.eye(odds.shape[-2], dtype=odds.dtype, device=odds.device)
         return (diagonal[:, None, :, None] * blocks.unsqueeze(-2)).flatten(-2).flatten(-3, -2)
-
-    def _check(self, keys: Tensor, payload: Tensor) -> None:
-        check_floating("keys", keys)
-        check_floating("payload", payload)
-        if not keys.dim() or payload.shape[: keys.dim()] != keys.shape:
-            raise ValueError(
-                f"payload must begin with the shape of keys, {tuple(keys.shape)}; "
-                f"got {tuple(payload.shape)}"
-            )
 
     def extra_repr(self) -> str:
         """Show the options."""

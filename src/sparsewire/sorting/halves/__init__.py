@@ -87,7 +87,7 @@ def enumerated_half(odds: Float[Tensor, "*b m"], lower: int) -> Float[Tensor, "*
     """
     check_floating("odds", odds)
     m = odds.shape[-1]
-    _check_lower(lower, m)
+    _check_among("lower", lower, m)
     wide = _wide(odds)
     ones, matrices = _vectors(m, lower, wide.dtype, wide.device)
     with without_autocast(odds):
@@ -107,7 +107,7 @@ def exact_half(odds: Float[Tensor, "*b m"], lower: int) -> Float[Tensor, "*b m m
     """
     check_floating("odds", odds)
     m = odds.shape[-1]
-    upper = m - _check_lower(lower, m)
+    upper = m - _check_among("lower", lower, m)
     if m > _TOO_MANY:
         raise ValueError(f"odds must be of at most {_TOO_MANY} elements; got {m}")
     given, odds = odds.dtype, odds.double() if m > _MANY else _wide(odds)
@@ -133,10 +133,7 @@ def exact_half(odds: Float[Tensor, "*b m"], lower: int) -> Float[Tensor, "*b m m
 
 
 def sampled_half(
-    odds: Float[Tensor, "*b n"],
-    bucket: int,
-    samples: int,
-    generator: torch.Generator | None = None,
+    odds: Float[Tensor, "*b n"], bucket: int, samples: int, generator: torch.Generator | None = None
 ) -> Float[Tensor, "*b n n"]:
     """Approximate the half-permutations of all buckets from sampled vectors, as in the paper.
 
@@ -214,8 +211,7 @@ def log_symmetric(
     """
     check_floating("odds", odds)
     m = odds.shape[-1]
-    if not 0 <= check_count("count", count) <= m:
-        raise ValueError(f"count must be 0 to {m}, the number of elements; got {count}")
+    _check_among("count", count, m)
     zero, given, odds = -1e37, odds.dtype, _wide(odds)  # a finite logarithm of zero
     table = F.pad(odds.new_zeros(*odds.shape[:-1], 1), (0, count), value=zero)
     for number, each in enumerate(odds.unbind(-1)):
@@ -271,10 +267,10 @@ def _repeated(vectors: Bool[Tensor, "*b a n"]) -> Bool[Tensor, "*b a"]:
     return same.triu(1).any(-1)
 
 
-def _check_lower(lower: int, m: int) -> int:
-    if not 0 <= check_count("lower", lower) <= m:
-        raise ValueError(f"lower must be 0 to {m}, the number of elements; got {lower}")
-    return lower
+def _check_among(name: str, count: int, m: int) -> int:
+    if not 0 <= check_count(name, count) <= m:
+        raise ValueError(f"{name} must be 0 to {m}, the number of elements; got {count}")
+    return count
 
 
 def _check_bucket(bucket: int, n: int) -> None:

@@ -1,20 +1,14 @@
 """A loss for keys whose order is known: the likelihood that quicksort sorts them so."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from sparsewire.annotations import Float
-from sparsewire.checks import (
-    check_choice,
-    check_count,
-    check_devices,
-    check_floating,
-    check_range,
-)
+from sparsewire.checks import check_choice, check_count, check_devices, check_floating, check_range
 from sparsewire.engines import Engine, dispatch
 from sparsewire.sorting._rows import sort_rows
 from sparsewire.sorting.halves import log_symmetric
@@ -90,26 +84,16 @@ def order_loss(
     wide, goal = wide.gather(-1, order), target.gather(-1, order)
     if reach is not None and reach >= keys.shape[-1] - 1:
         reach = None
-    losses = dispatch(_ENGINES, wide.device, wide, goal, ties, bend, reach)
-    losses = losses.to(keys.dtype)
+    losses = dispatch(_ENGINES, wide.device, wide, goal, ties, bend, reach).to(keys.dtype)
     return losses if reduction == "none" else getattr(losses, reduction)()
 
 
 def cut_losses(
-    keys: Float[Tensor, "*b n"],
-    goal: Tensor,
-    ties: bool,
-    bend: float = math.inf,
-    reach: int | None = None,
-) -> Float[Tensor, "*b"]:
+    keys: Tensor, goal: Tensor, ties: bool, bend: float = math.inf, reach: int | None = None
+) -> Tensor:
     """Return minus the log-probability that all cuts are right: the specification.
 
-    Args:
-        keys: In the order of their targets, divided by the temperature.
-        goal: The targets, in order.
-        ties: As in `order_loss`.
-        bend: As in `order_loss`.
-        reach: As in `order_loss`.
+    The keys are divided by the temperature, and in the order of their targets, the goal.
     """
     losses = keys.sum(-1) * 0
     windows = zip(_windows(keys, reach).items(), _windows(goal, reach).values(), strict=True)
@@ -162,10 +146,9 @@ def _cut_loss(keys: Tensor, goal: Tensor, lower: int, ties: bool) -> Tensor:
     return every - right
 
 
-def _by_kernel(keys: Tensor, goal: Tensor, ties: bool, bend: float, reach: None) -> Tensor:
+def _by_kernel(keys: Tensor, goal: Tensor, ties: bool, bend: float, _: None) -> Tensor:
     from sparsewire.sorting.order_loss._triton.operators import order_cuts
 
-    del reach
     *batch, n = keys.shape
     if ties:
         changes = (goal[..., 1:] != goal[..., :-1]).cumsum(-1)
@@ -176,30 +159,27 @@ def _by_kernel(keys: Tensor, goal: Tensor, ties: bool, bend: float, reach: None)
     return losses.view(batch)
 
 
-def _kernel_takes(keys: Tensor, goal: Tensor, ties: bool, bend: float, reach: int | None) -> bool:
-    del goal, ties, bend
-    if reach is not None or keys.dtype != torch.float32 or not keys.numel():
-        return False
-    return 2 <= keys.shape[-1] <= _LONGEST and not torch._C._are_functorch_transforms_active()
+def _takes_whole(keys: Tensor, *call: Any) -> bool:
+    """Whether whole buckets take part, outside `torch.func`."""
+    whole = call[-1] is None and keys.numel() > 0
+    return whole and not torch._C._are_functorch_transforms_active()
 
 
-def _by_fourier(keys: Tensor, goal: Tensor, ties: bool, bend: float, reach: None) -> Tensor:
-    del reach
-    return CutLosses.apply(keys, goal, ties, bend, cut_losses)  # pyright: ignore
+def _kernel_takes(keys: Tensor, *call: Any) -> bool:
+    short = keys.dtype == torch.float32 and 2 <= keys.shape[-1] <= _LONGEST
+    return short and _takes_whole(keys, *call)
 
 
-def _fourier_takes(keys: Tensor, goal: Tensor, ties: bool, bend: float, reach: int | None) -> bool:
+def _fourier_takes(keys: Tensor, *call: Any) -> bool:
     """It inspects the values of the keys, which a trace or a captured graph does not allow."""
-    del goal, ties, bend
-    if reach is not None or keys.device.type not in ("cpu", "cuda") or not keys.numel():
+    if keys.device.type not in ("cpu", "cuda") or torch.compiler.is_compiling():
         return False
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return False
-    return not (keys.is_cuda and torch.cuda.is_current_stream_capturing())
+    captured = keys.is_cuda and torch.cuda.is_current_stream_capturing()
+    return not captured and _takes_whole(keys, *call)
 
 
 _ENGINES = (
     Engine("triton", _by_kernel, _kernel_takes),
-    Engine("fourier", _by_fourier, _fourier_takes),
+    Engine("fourier", lambda *call: CutLosses.apply(*call[:-1], cut_losses), _fourier_takes),
     Engine("reference", cut_losses),
 )

@@ -21,14 +21,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparsewire.annotations import Bool, Float
+from sparsewire.annotations import Float
 from sparsewire.checks import cached
+from sparsewire.kernels import again
 from sparsewire.precision import without_autocast
 
-_DEVIATIONS, _MORE = (
-    8,
-    24,
-)  # of the number of chosen elements: the rest is below float64's precision
+_DEVIATIONS, _MORE = 8, 24  # of the number of chosen elements: float64 cannot hold the rest
 _STEPS = 60  # of Newton's method, at most; it takes a handful
 _LONGEST_STEP = 8.0
 _FEW = 8  # elements of a bucket whose choices are enumerated
@@ -55,9 +53,7 @@ class CutLosses(torch.autograd.Function):
         if not torch.is_grad_enabled():
             return grad.unsqueeze(-1) * slopes, None, None, None, None
         with without_autocast(keys):
-            keys = keys.view_as(keys)
-            losses = ctx.plain(keys, goal, *ctx.options)
-            (to_keys,) = torch.autograd.grad(losses, keys, grad, create_graph=True)
+            (to_keys,) = again(lambda keys: [ctx.plain(keys, goal, *ctx.options)], [keys], [grad])
         return to_keys, None, None, None, None
 
 
@@ -132,12 +128,7 @@ class _Symmetric(NamedTuple):
     chances: Tensor | None  # the gradient: the probability that each element is chosen
 
 
-def _symmetric(
-    odds: Float[Tensor, "r m"],
-    counts: Float[Tensor, " r"],
-    among: Bool[Tensor, "r m"] | None,
-    wanted: bool,
-) -> _Symmetric:
+def _symmetric(odds: Tensor, counts: Tensor, among: Tensor | None, wanted: bool) -> _Symmetric:
     """The polynomial of each row of log-odds, with `counts` chosen among all or some elements."""
     by = _by_enumeration if odds.shape[-1] <= _FEW else _by_roots
     return by(odds, counts, among, wanted)
@@ -246,12 +237,8 @@ def _fourier(
 def _polynomials(p: Float[Tensor, "r m"]) -> Float[Tensor, "r g 5"]:
     """Coefficients of 1, z, …, z⁴ of the products of 1 − p + p z over groups of four."""
     p = F.pad(p, (0, -p.shape[-1] % _GROUP)).unflatten(-1, (-1, _GROUP))
-    q = 1 - p
-    none, one, two = (
-        q[..., ::2] * q[..., 1::2],
-        p[..., ::2] * q[..., 1::2] + q[..., ::2] * p[..., 1::2],
-        p[..., ::2] * p[..., 1::2],
-    )
+    (p, p_next), (q, q_next) = ((t[..., ::2], t[..., 1::2]) for t in (p, 1 - p))
+    none, one, two = q * q_next, p * q_next + q * p_next, p * p_next
     (a, x), (b, y), (c, z) = none.unbind(-1), one.unbind(-1), two.unbind(-1)
     return torch.stack([a * x, a * y + b * x, a * z + b * y + c * x, b * z + c * y, c * z], dim=-1)
 

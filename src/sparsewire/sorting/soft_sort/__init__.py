@@ -30,9 +30,9 @@ import torch
 from torch import Tensor
 
 from sparsewire.annotations import Float
-from sparsewire.checks import check_choice, check_count, check_devices, check_floating, check_range
+from sparsewire.checks import check_choice, check_count, check_floating, check_range
 from sparsewire.engines import Engine, dispatch
-from sparsewire.sorting._rows import concrete_on_cpu, few_threads
+from sparsewire.sorting._rows import concrete_on_cpu, few_threads, flat_payload
 from sparsewire.sorting.halves import DISTRIBUTIONS, Distribution
 from sparsewire.sorting.soft_sort._order_numpy import AT_ONCE, LEAST, within_range
 from sparsewire.sorting.soft_sort._short_rows import ShortSort, are_short, is_plain
@@ -137,15 +137,7 @@ def sort_by(
         tensor([[0., 1.],
                 [1., 0.]])
     """
-    check_floating("keys", keys)
-    check_floating("payload", payload)
-    check_devices(keys=keys, payload=payload)
-    if keys.dim() < 1 or payload.shape[: keys.dim()] != keys.shape:
-        raise ValueError(
-            f"payload must begin with the shape of keys, {tuple(keys.shape)}; "
-            f"got {tuple(payload.shape)}"
-        )
-    flat = payload.flatten(keys.dim()) if payload.dim() > keys.dim() else payload.unsqueeze(-1)
+    flat = flat_payload(keys, payload)
     how = (descending, temperature, distribution, reach, hard)
     return _dispatch("payload", keys, flat, *how).reshape(payload.shape)
 

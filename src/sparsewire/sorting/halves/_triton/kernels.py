@@ -34,17 +34,8 @@ def half_backward(grad: Tensor, matrix: Tensor, odds: Tensor, lower: int) -> Ten
     like = {"dtype": torch.float32, "device": odds.device}
     workspace = torch.empty((batch, 2, m, options["WIDTH"]), **like)
     to_odds = torch.zeros((batch, m), **like)
-    _half_back[(batch,)](
-        grad.contiguous(),
-        matrix,
-        odds.contiguous(),
-        workspace,
-        to_odds,
-        m,
-        lower,
-        num_warps=1,
-        **options,
-    )
+    tensors = grad.contiguous(), matrix, odds.contiguous(), workspace, to_odds
+    _half_back[(batch,)](*tensors, m, lower, num_warps=1, **options)
     return to_odds
 
 
