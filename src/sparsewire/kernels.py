@@ -40,6 +40,23 @@ def operator(
     return getattr(torch.ops.sparsewire, name).default
 
 
+def saves(tensors: int, results: bool = False) -> Callable[..., None]:
+    """Return a setup that saves the first inputs; the others become the `options` of the context.
+
+    With `results` it also saves all results but the first, which then have no gradient.
+    """
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        more = output[1:] if results else ()
+        ctx.save_for_backward(*inputs[:tensors], *more)
+        ctx.options = inputs[tensors:]
+        if results:
+            ctx.mark_non_differentiable(*more)
+            ctx.set_materialize_grads(False)
+
+    return setup
+
+
 def last_pass(grad: Tensor) -> bool:
     """Whether a backward pass is the last: no one will differentiate it, and no one traces it.
 

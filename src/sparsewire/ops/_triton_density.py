@@ -4,8 +4,9 @@ Kernels compute with scaled second distances, so that the exponential needs no f
 precision of a tuple is `scale / variance`. A distance then ends at `limit`.
 """
 
+import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -15,6 +16,9 @@ from sparsewire.ops.density import FARTHEST, SHARPEST, Kind
 
 # Variances end here, so that a place for hidden tuples is left far away from all others.
 WIDEST = {torch.float32: 1e30, torch.float64: 1e250}
+
+
+RANGE = "LIMIT", "FARTHEST", "SHARPEST", "WIDEST"
 
 
 class Scaled(NamedTuple):
@@ -39,6 +43,13 @@ class Scaled(NamedTuple):
         sharpest, widest = SHARPEST[dtype], WIDEST[dtype]
         limit = farthest * scale
         return cls(student, power, scale, limit, farthest, sharpest, widest, 4 * farthest)
+
+
+@functools.cache
+def constants(kind: Kind, dtype: torch.dtype, *names: str) -> dict[str, Any]:
+    """Return some numbers of `Scaled`, by the names that kernels give them."""
+    form = Scaled.of(kind, dtype)
+    return {name: getattr(form, name.lower()) for name in names}
 
 
 @triton.jit

@@ -112,29 +112,17 @@ def contract_flat(
     check_exact("cols", cols, tuple(rows.shape))
     check_exact("values", values, tuple(rows.shape))
     check_devices(rows=rows, cols=cols, values=values, x=x)
-    prefix, axis = tuple(rows.shape[:-1]), x.dim() - features - 1
-    if axis < len(prefix) or tuple(x.shape[: len(prefix)]) != prefix:
-        raise ValueError(
-            f"x must have shape (*w, *b, n, *features) with w = {prefix} and {features} feature "
-            f"dimensions; got {tuple(x.shape)}"
-        )
+    _check_input(x, rows.shape[:-1], "n", 1, features)
     run = functools.partial(dispatch, ENGINES, x.device)
     return _compute(run, rows, cols, values, x, out_size, features)
 
 
-def _compute(
-    engine: Callable[..., Tensor],
-    rows: Tensor,
-    cols: Tensor,
-    values: Tensor,
-    x: Tensor,
-    out_size: int,
-    features: int,
-) -> Tensor:
+def _compute(engine: Callable[..., Tensor], *call: Any) -> Tensor:
     """Call an engine, which takes the input as (w, b, n, f) and returns (w, b, out_size, f).
 
     It computes in the dtype of the values that it is given, which is float32 at least.
     """
+    rows, cols, values, x, out_size, features = call
     axis, prefix = x.dim() - features - 1, rows.dim() - 1
     before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
     blocks = math.prod(before[:prefix]), math.prod(before[prefix:]), n, math.prod(after)
@@ -193,9 +181,8 @@ class _Contract(torch.autograd.Function):
     def forward(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, size: int) -> Tensor:
         y = x.new_zeros(size, x.shape[1])
         for chunk in _chunks(rows, x):
-            y = _add_rows(
-                y, rows[chunk], _take_rows(x, cols[chunk]).mul_(values[chunk].unsqueeze(-1))
-            )
+            moved = _take_rows(x, cols[chunk]).mul_(values[chunk].unsqueeze(-1))
+            y = _add_rows(y, rows[chunk], moved)
         # When torch 2.11 compiles a function, the gradient of a result changed in place is lost.
         return y.clone() if torch.compiler.is_compiling() else y
 
@@ -278,18 +265,13 @@ def _flatten(
     check_dims("indices", indices, (None, None), "(*w, m, r)")
     check_exact("values", values, tuple(indices.shape[:-1]))
     check_devices(indices=indices, values=values, x=x)
-    prefix, in_rank = tuple(indices.shape[:-2]), indices.shape[-1] - len(outs)
+    in_rank = indices.shape[-1] - len(outs)
     if in_rank < 0:
         raise ValueError(
             f"indices must have at least {len(outs)} columns, one for each size of out_shape "
             f"{outs}; got {indices.shape[-1]}"
         )
-    first = x.dim() - features - in_rank
-    if first < len(prefix) or tuple(x.shape[: len(prefix)]) != prefix:
-        raise ValueError(
-            f"x must have shape (*w, *b, *in_shape, *features) with w = {prefix}, {in_rank} input "
-            f"and {features} feature dimensions; got {tuple(x.shape)}"
-        )
+    first = _check_input(x, indices.shape[:-2], "*in_shape", in_rank, features)
     ins = tuple(x.shape[first : first + in_rank])
     if indices.device.type == "cpu" and not torch.compiler.is_compiling():
         _check_inside(indices, (*outs, *ins))
@@ -297,6 +279,17 @@ def _flatten(
     cols = flat_index(indices[..., len(outs) :], ins)
     flat = x.reshape(*x.shape[:first], math.prod(ins), *x.shape[first + in_rank :])
     return rows, cols, flat, first
+
+
+def _check_input(x: Tensor, w: Sequence[int], axes: str, in_rank: int, features: int) -> int:
+    """Return the first dimension of the input that is contracted."""
+    first = x.dim() - features - in_rank
+    if first < len(w) or tuple(x.shape[: len(w)]) != tuple(w):
+        raise ValueError(
+            f"x must have shape (*w, *b, {axes}, *features) with w = {tuple(w)}, {in_rank} input "
+            f"and {features} feature dimensions; got {tuple(x.shape)}"
+        )
+    return first
 
 
 def _check_inside(indices: Tensor, shape: Sequence[int]) -> None:

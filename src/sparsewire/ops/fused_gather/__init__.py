@@ -7,7 +7,7 @@ specification, in plain PyTorch for tuples sampled before; the kernel samples as
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,18 +48,8 @@ def fused_gather(
 ) -> Float[Tensor, "w c"]:
     """Sample, mark repeats, spread and contract: z = v Σ_j p_j x[j] for each context.
 
-    Args:
-        means: One continuous tuple for each context.
-        variances: Their variances.
-        values: Their values.
-        x: One flat input for each element of `w`.
-        addresses: Where index tuples are in the input.
-        region: As in `sample`.
-        local_samples: As in `sample`.
-        global_samples: As in `sample`.
-        density: As in `spread`.
-        degrees: As in `spread`.
-        generator: As in `sample`.
+    Each context has one continuous tuple, and each element of `w` one flat input, in which
+    `addresses` says where index tuples are. The options are those of `sample` and `spread`.
 
     Examples:
         >>> addresses = Addresses(sizes=(4,), strides=(1,), base=torch.tensor([0]))
@@ -87,10 +77,8 @@ def gather_reference(
     Examples:
         >>> addresses = Addresses(sizes=(4,), strides=(1,), base=torch.tensor([0]))
         >>> means, variances = torch.tensor([[[1.0]]]), torch.tensor([[[0.5]]])
-        >>> x, sampled = (
-        ...     torch.tensor([[0.0, 1.0, 10.0, 0.0]]),
-        ...     torch.tensor([[[[0], [1], [2], [2]]]]),
-        ... )
+        >>> x = torch.tensor([[0.0, 1.0, 10.0, 0.0]])
+        >>> sampled = torch.tensor([[[[0], [1], [2], [2]]]])
         >>> gather_reference(means, variances, torch.ones(1, 1), x, sampled, addresses)
         tensor([[2.6955]])
     """
@@ -114,7 +102,13 @@ def kernel_gathers(
     global_samples: int,
 ) -> bool:
     """Whether `fused_gather` runs its kernel for such contexts and an input of this size."""
-    return kernels_run(device) and _fits(device, in_size, sizes, region, global_samples)
+    return (
+        kernels_run(device)
+        and not deterministic(device)
+        and max(in_size, math.prod(sizes)) < 2**31
+        and box_cells(sizes, region) <= _LARGEST_BOX
+        and global_samples <= _LARGEST_GLOBAL
+    )
 
 
 def box_cells(sizes: Sequence[int], region: Sequence[int]) -> int:
@@ -122,79 +116,30 @@ def box_cells(sizes: Sequence[int], region: Sequence[int]) -> int:
     return math.prod([min(span + 2, size) for size, span in zip(sizes, region, strict=True)])
 
 
-def _fits(
-    device: torch.device,
-    in_size: int,
-    sizes: Sequence[int],
-    region: Sequence[int],
-    global_samples: int,
-) -> bool:
-    return (
-        not deterministic(device)
-        and max(in_size, math.prod(sizes)) < 2**31
-        and box_cells(sizes, region) <= _LARGEST_BOX
-        and global_samples <= _LARGEST_GLOBAL
-    )
-
-
 # The engines: all have the arguments of `fused_gather`.
 
 
-def _by_stages(
-    means: Tensor,
-    variances: Tensor,
-    values: Tensor,
-    x: Tensor,
-    addresses: Addresses,
-    region: tuple[int, ...],
-    local_samples: int,
-    global_samples: int,
-    density: Density,
-    degrees: float,
-    generator: torch.Generator | None,
-) -> Tensor:
+def _by_stages(*args: Any) -> Tensor:
+    means, variances, values, x, addresses, *how = args
+    region, local_samples, global_samples, density, degrees, generator = how
     counts = local_samples, global_samples
     indices = sample(means.unsqueeze(-2), addresses.sizes, region, *counts, generator)
-    tuples = means, variances, values, x
-    return gather_reference(*tuples, indices, addresses, density, degrees)
+    return gather_reference(means, variances, values, x, indices, addresses, density, degrees)
 
 
-def _fused(
-    means: Tensor,
-    variances: Tensor,
-    values: Tensor,
-    x: Tensor,
-    addresses: Addresses,
-    region: tuple[int, ...],
-    local_samples: int,
-    global_samples: int,
-    density: Density,
-    degrees: float,
-    generator: torch.Generator | None,
-) -> Tensor:
+def _fused(*args: Any) -> Tensor:
     from sparsewire.ops.fused_gather._triton import operators
 
+    means, variances, values, x, (sizes, strides, base), *how, generator = args
     dtype = working_dtype(torch.promote_types(means.dtype, values.dtype))
     tuples = means.to(dtype), variances.to(dtype), values.to(dtype)
-    sizes, strides, base = addresses
     seed = sample_seed(means.device, generator)
-    counts = local_samples, global_samples
-    options = strides, sizes, region, *counts, density, degrees
-    return operators.fused_gather(*tuples, x, base, seed, *options)[0].to(x.dtype)
+    return operators.fused_gather(*tuples, x, base, seed, strides, sizes, *how)[0].to(x.dtype)
 
 
-def _takes(
-    means: Tensor,
-    variances: Tensor,
-    values: Tensor,
-    x: Tensor,
-    addresses: Addresses,
-    region: tuple[int, ...],
-    local_samples: int,
-    global_samples: int,
-    *_: object,
-) -> bool:
-    return _fits(means.device, x.shape[1], addresses.sizes, region, global_samples)
+def _takes(*args: Any) -> bool:
+    means, _, _, x, addresses, region, _, global_samples, *_ = args
+    return kernel_gathers(means.device, x.shape[1], addresses.sizes, region, global_samples)
 
 
 ENGINES = Engine("triton", _fused, takes=_takes), Engine("reference", _by_stages)

@@ -74,14 +74,8 @@ def sample(
     return dispatch(ENGINES, means.device, _resolved(means), sizes, spans, *counts, generator)
 
 
-def _by_stages(
-    means: Tensor,
-    sizes: tuple[int, ...],
-    spans: tuple[int, ...],
-    local_samples: int,
-    global_samples: int,
-    generator: torch.Generator | None,
-) -> Tensor:
+def _by_stages(means: Tensor, sizes: tuple[int, ...], *how: Any) -> Tensor:
+    spans, local_samples, global_samples, generator = how
     spots = [
         _corners(means, sizes),
         _in_region(means, sizes, spans, local_samples, generator),
@@ -90,18 +84,11 @@ def _by_stages(
     return torch.cat(spots, dim=-2).flatten(-3, -2)
 
 
-def _fused(
-    means: Tensor,
-    sizes: tuple[int, ...],
-    spans: tuple[int, ...],
-    local_samples: int,
-    global_samples: int,
-    generator: torch.Generator | None,
-) -> Tensor:
+def _fused(means: Tensor, *how: Any) -> Tensor:
+    *options, generator = how
     seed = sample_seed(means.device, generator)
     *prefix, k, r = means.shape
-    flat = means.reshape(math.prod(prefix) * k, r)
-    indices = sample_by_seed(flat, seed, sizes, spans, local_samples, global_samples)
+    indices = sample_by_seed(means.reshape(math.prod(prefix) * k, r), seed, *options)
     return indices.view(*prefix, k * indices.shape[1], r)
 
 
@@ -114,17 +101,15 @@ def sample_seed(device: torch.device, generator: torch.Generator | None = None) 
 
 
 def sample_by_seed(
-    means: Float[Tensor, "q r"],
-    seed: Int[Tensor, "1"],
-    sizes: Sequence[int],
-    spans: Sequence[int],
-    local_samples: int,
-    global_samples: int,
+    means: Float[Tensor, "q r"], seed: Int[Tensor, "1"], *options: Any
 ) -> Int[Tensor, "q s r"]:
-    """Return the tuples that the kernels sample from a seed, for each mean."""
+    """Return the tuples that the kernels sample from a seed, for each mean.
+
+    The options are sizes, sizes of the region, and the numbers of local and of global samples.
+    """
     from sparsewire.ops.sample import _triton
 
-    return _triton.sample(means, seed, sizes, spans, local_samples, global_samples)
+    return _triton.sample(means, seed, *options)
 
 
 def nearest(means: Float[Tensor, "*b k r"], shape: Sequence[int]) -> Int[Tensor, "*b k s r"]:
@@ -172,22 +157,16 @@ def local(
     """Sample `count` tuples for each mean, uniform over the region around its rounded value.
 
     Examples:
-        >>> local(
-        ...     torch.tensor([[0.2]]), (100,), (4,), 5, torch.Generator().manual_seed(0)
-        ... ).flatten()
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> local(torch.tensor([[0.2]]), (100,), (4,), 5, generator).flatten()
         tensor([3, 0, 3, 3, 3])
     """
-    sizes, spans = _check_region(means, shape, region)
-    return _in_region(_resolved(means), sizes, spans, check_count("count", count), generator)
+    spans = _check_region(means, shape, region)
+    return _in_region(_resolved(means), *spans, check_count("count", count), generator)
 
 
-def _in_region(
-    means: Tensor,
-    sizes: tuple[int, ...],
-    spans: tuple[int, ...],
-    count: int,
-    generator: torch.Generator | None,
-) -> Tensor:
+def _in_region(means: Tensor, sizes: tuple[int, ...], *how: Any) -> Tensor:
+    spans, count, generator = how
     low = _region_start(means, sizes, spans).unsqueeze(-2)
     return low + _anywhere((*means.shape[:-1], count), spans, generator, means.device)
 
@@ -238,9 +217,7 @@ def _anywhere(
     return bits % constant(sizes, torch.int64, bits.device)
 
 
-def _random_bits(
-    size: Sequence[int], generator: torch.Generator | None, device: torch.device | None
-) -> Tensor:
+def _random_bits(size: Sequence[int], generator: Any, device: torch.device | None) -> Tensor:
     # Passed only if there is one: the overload with a generator does not take symbolic sizes.
     options: Any = {} if generator is None else {"generator": generator}
     return torch.randint(_RANGE, tuple(size), device=device, **options)

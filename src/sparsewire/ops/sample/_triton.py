@@ -1,6 +1,6 @@
 """The kernel of `sample`: every integer tuple of a pass, in one launch."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -13,20 +13,17 @@ from sparsewire.ops._triton_philox import below, lowest_corner, random_bits, reg
 _BLOCK = 256
 
 
-def sample_tuples(
-    means: Tensor,
-    seed: Tensor,
-    sizes: Sequence[int],
-    spans: Sequence[int],
-    local_samples: int,
-    global_samples: int,
-) -> Tensor:
-    """Return the tuples (q, s, r) of continuous tuples (q, r)."""
+def _memory(means: Tensor, *options: Any) -> Tensor:
     q, r = means.shape
-    samples = 2**r + local_samples + global_samples
-    indices = means.new_empty((q, samples, r), dtype=torch.int64)
-    count = q * samples
-    if count:
+    return means.new_empty((q, 2**r + sum(options[-2:]), r), dtype=torch.int64)
+
+
+def sample_tuples(means: Tensor, seed: Tensor, *options: Any) -> Tensor:
+    """Return the tuples (q, s, r) of continuous tuples (q, r)."""
+    indices = _memory(means, *options)
+    sizes, spans, local_samples, _ = options
+    q, samples, r = indices.shape
+    if count := q * samples:
         _sample[(triton.cdiv(count, _BLOCK),)](
             means.contiguous(),
             seed,
@@ -75,21 +72,9 @@ def _sample(
         tl.store(indices + place * R + axis, index, mask=inside)
 
 
-def _sample_fake(
-    means: Tensor,
-    seed: Tensor,
-    sizes: Sequence[int],
-    spans: Sequence[int],
-    local_samples: int,
-    global_samples: int,
-) -> Tensor:
-    q, r = means.shape
-    return means.new_empty((q, 2**r + local_samples + global_samples, r), dtype=torch.int64)
-
-
 sample = operator(
     "sample(Tensor means, Tensor seed, SymInt[] sizes, SymInt[] spans, SymInt local_samples, "
     "SymInt global_samples) -> Tensor",
     sample_tuples,
-    _sample_fake,
+    _memory,
 )

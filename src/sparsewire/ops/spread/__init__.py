@@ -97,8 +97,9 @@ def spread_reference(
         >>> spread_reference(means, variances, torch.ones(2), torch.tensor([[1], [2]]))
         tensor([1., 1.])
     """
-    _check(means, variances, values, indices, excluded, density, degrees, tolerance)
-    return _whole_table(means, variances, values, indices, excluded, density, degrees, tolerance)
+    args = means, variances, values, indices, excluded, density, degrees, tolerance
+    _check(*args)
+    return _whole_table(*args)
 
 
 def proportions(
@@ -118,40 +119,28 @@ def proportions(
         >>> proportions(torch.tensor([[1.0]]), torch.tensor([[0.5]]), torch.tensor([[0], [1], [2]]))
         tensor([[0.2119, 0.5761, 0.2119]])
     """
-    _check(means, variances, None, indices, excluded, density, degrees)
-    return _proportions(means, variances, indices, excluded, density, degrees)
+    _check(means, variances, None, indices, excluded, density, degrees, 0.0)
+    kind = Kind(density, degrees, means.shape[-1])
+    return _proportions(means, variances, indices, excluded, kind)
 
 
 def _proportions(
-    means: Tensor,
-    variances: Tensor,
-    indices: Tensor,
-    excluded: Tensor | None,
-    density: Density,
-    degrees: float,
+    means: Tensor, variances: Tensor, indices: Tensor, excluded: Tensor | None, kind: Kind
 ) -> Tensor:
     dtype = working_dtype(means.dtype)
     means, variances = tame(means.to(dtype), variances.to(dtype))
     steps = indices.to(dtype).unsqueeze(-3) - means.unsqueeze(-2)
     # Scale before squaring, or the gradient of the variance overflows.
     distance = (steps * variances.sqrt().reciprocal().unsqueeze(-2)).square().sum(-1)
-    logits = Kind(density, degrees, means.shape[-1]).log_density(distance)
+    logits = kind.log_density(distance)
     if excluded is None:
         return logits.softmax(-1)
     hidden = excluded.unsqueeze(-2)
     return logits.masked_fill(hidden, hidden_logit(dtype)).softmax(-1).masked_fill(hidden, 0)
 
 
-def _check(
-    means: Tensor,
-    variances: Tensor,
-    values: Tensor | None,
-    indices: Tensor,
-    excluded: Tensor | None,
-    density: str,
-    degrees: float,
-    tolerance: float = 0.0,
-) -> None:
+def _check(*args: Any) -> None:
+    means, variances, values, indices, excluded, density, degrees, tolerance = args
     check_floating("means", means)
     check_floating("variances", variances)
     check_integer("indices", indices)
@@ -162,14 +151,14 @@ def _check(
     *prefix, k, r = means.shape
     if r < 1:
         raise ValueError(f"means must have at least one column; got {tuple(means.shape)}")
-    check_exact("variances", variances, (*prefix, k, r))
+    check_exact("variances", variances, means.shape)
     check_dims("indices", indices, (None, r), "(*b, m, r)")
     check_exact("indices", indices, (*prefix, indices.shape[-2], r))
     if values is not None:
         check_floating("values", values)
         check_exact("values", values, (*prefix, k))
     if excluded is not None:
-        check_exact("excluded", excluded, tuple(indices.shape[:-1]))
+        check_exact("excluded", excluded, indices.shape[:-1])
         if excluded.dtype != torch.bool:
             raise TypeError(f"excluded must have dtype torch.bool; got {excluded.dtype}")
     check_devices(
@@ -196,18 +185,11 @@ def _flatten(
 # The engines: all have the arguments of `spread`, which are checked.
 
 
-def _whole_table(
-    means: Tensor,
-    variances: Tensor,
-    values: Tensor,
-    indices: Tensor,
-    excluded: Tensor | None,
-    density: Density,
-    degrees: float,
-    tolerance: float,
-) -> Tensor:
+def _whole_table(*args: Any) -> Tensor:
+    means, variances, values, indices, excluded, density, degrees, _ = args
+    kind = Kind(density, degrees, means.shape[-1])
     means = means.to(torch.promote_types(means.dtype, values.dtype))
-    table = _proportions(means, variances, indices, excluded, density, degrees)
+    table = _proportions(means, variances, indices, excluded, kind)
     return (values.to(table.dtype).unsqueeze(-1) * table).sum(-2)
 
 

@@ -14,17 +14,14 @@ _CHUNK_PAIRS_ELSEWHERE = 2**22
 
 
 class ChunkedSpread(torch.autograd.Function):
-    """Spread contexts (c, k, r) over (c, m, r); only the inputs are saved for the backward pass."""
+    """Spread contexts (c, k, r) over (c, m, r); only the inputs are saved for the backward pass.
+
+    The inputs are means, variances, values, indices, what is excluded or None, and the density.
+    """
 
     @staticmethod
-    def forward(
-        means: Tensor,
-        variances: Tensor,
-        values: Tensor,
-        indices: Tensor,
-        excluded: Tensor | None,
-        kind: Kind,
-    ) -> Tensor:
+    def forward(*inputs: Any) -> Tensor:
+        means, variances, values, indices, excluded, kind = inputs
         out = means.new_zeros(indices.shape[:-1])
         for chunk in _chunks(means, variances, values, indices, excluded):
             table, _ = chunk.pairs.proportions(kind)
@@ -53,20 +50,14 @@ class ChunkedSpreadBackward(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        grad: Tensor,
-        means: Tensor,
-        variances: Tensor,
-        values: Tensor,
-        indices: Tensor,
-        excluded: Tensor | None,
-        kind: Kind,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(grad: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        *tensors, kind = inputs
+        means, variances, values, _, excluded = tensors
         # Allocated first: small tensors between the temporary tables would fragment the memory.
         grads = torch.empty_like(means), torch.empty_like(variances), torch.empty_like(values)
         if excluded is not None:
             grad = grad.masked_fill(excluded, 0)
-        for chunk in _chunks(means, variances, values, indices, excluded):
+        for chunk in _chunks(*tensors):
             table, distance = chunk.pairs.proportions(kind)
             incoming = grad[chunk.contexts].unsqueeze(-2)
             parts = chunk.pairs.gradients(kind, table, distance, incoming, chunk.values)

@@ -54,21 +54,14 @@ class _Spread(torch.autograd.Function):
     """Returns the values, and norms of the continuous tuples for the backward pass."""
 
     @staticmethod
-    def forward(
-        means: Tensor,
-        variances: Tensor,
-        values: Tensor,
-        indices: Tensor,
-        excluded: Tensor | None,
-        kind: Kind,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
+        means, variances, values, indices, excluded, kind = inputs
         out, norms = means.new_zeros(indices.shape[:-1]), means.new_empty(2, *values.shape)
         columns = _columns(means, indices, excluded)
         for place in places(values, indices.shape[-2], _CHUNK_PAIRS):
             rows = _rows(means[place], variances[place], values[place])
             result = _run(_forward, rows, columns[:, place[0]], kind)
             if result is None:
-                inputs = means, variances, values, indices, excluded, kind
                 return ChunkedSpread.forward(*inputs), means.new_empty(0)
             out[place[0]] += result[0]
             norms[:, *place] = result[1]
@@ -91,20 +84,12 @@ class _Spread(torch.autograd.Function):
         return (*result, None, None, None)
 
 
-class _SpreadBackward(torch.autograd.Function):
+class _SpreadBackward(ChunkedSpreadBackward):
     """`ChunkedSpreadBackward`, compiled."""
 
     @staticmethod
-    def forward(
-        grad: Tensor,
-        means: Tensor,
-        variances: Tensor,
-        values: Tensor,
-        indices: Tensor,
-        excluded: Tensor | None,
-        kind: Kind,
-        norms: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(grad: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        means, variances, values, indices, excluded, kind, norms = inputs
         grads = torch.empty_like(means), torch.empty_like(variances), torch.empty_like(values)
         incoming = grad if excluded is None else grad.masked_fill(excluded, 0)
         columns = _columns(means, indices, excluded, incoming)
@@ -112,15 +97,10 @@ class _SpreadBackward(torch.autograd.Function):
             rows = _rows(means[place], variances[place], values[place], *norms[:, *place])
             result = _run(_backward, rows, columns[:, place[0]], kind)
             if result is None:
-                inputs = grad, means, variances, values, indices, excluded, kind
-                return ChunkedSpreadBackward.forward(*inputs)
+                return ChunkedSpreadBackward.forward(grad, *inputs[:-1])
             for total, part in zip(grads, result, strict=True):
                 total[place] = part
         return grads
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ChunkedSpreadBackward.setup_context(ctx, inputs, output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:

@@ -24,21 +24,8 @@ def contract(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, size: int) -
     x, y = _lanes_inside(x), empty(values, size, lanes).zero_()
     grid, tile = _tiles(w, m, lanes)
     if w * m * lanes:
-        _contract[grid](
-            rows,
-            cols,
-            values,
-            x,
-            y,
-            m,
-            lanes,
-            *rows.stride(),
-            *cols.stride(),
-            *values.stride(),
-            *x.stride(),
-            *y.stride(),
-            **tile,
-        )
+        strides = *rows.stride(), *cols.stride(), *values.stride(), *x.stride(), *y.stride()
+        _contract[grid](rows, cols, values, x, y, m, lanes, *strides, **tile)
     return y
 
 
@@ -61,20 +48,8 @@ def dot(rows: Tensor, cols: Tensor, y: Tensor, x: Tensor) -> Tensor:
     x, y, values = _lanes_inside(x), _lanes_inside(y), y.new_empty(w, m)
     grid, tile = _tiles(w, m, lanes)
     if w * m:
-        _dot[grid[:1]](
-            rows,
-            cols,
-            y,
-            x,
-            values,
-            m,
-            lanes,
-            *rows.stride(),
-            *cols.stride(),
-            *y.stride(),
-            *x.stride(),
-            **tile,
-        )
+        strides = *rows.stride(), *cols.stride(), *y.stride(), *x.stride()
+        _dot[grid[:1]](rows, cols, y, x, values, m, lanes, *strides, **tile)
     return values
 
 

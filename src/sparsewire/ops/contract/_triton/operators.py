@@ -4,12 +4,8 @@ from typing import Any
 
 from torch import Tensor
 
-from sparsewire.kernels import last_pass, operator
+from sparsewire.kernels import last_pass, operator, saves
 from sparsewire.ops.contract._triton import kernels
-
-
-def _contract_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:4])
 
 
 def _contract_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -23,10 +19,6 @@ def _contract_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         run = kernels.contract if last else contract
         to_x = run(cols, rows, values, grad, x.shape[1]).to(x.dtype)
     return None, None, to_values, to_x, None
-
-
-def _dot_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
 
 
 def _dot_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -44,12 +36,12 @@ contract = operator(
     kernels.contract,
     lambda rows, cols, values, x, size: kernels.empty(values, size, x.shape[2]),
     _contract_gradient,
-    _contract_setup,
+    saves(4),
 )
 dot = operator(
     "dot(Tensor rows, Tensor cols, Tensor y, Tensor x) -> Tensor",
     kernels.dot,
     lambda rows, cols, y, x: y.new_empty(rows.shape),
     _dot_gradient,
-    _dot_setup,
+    saves(4),
 )

@@ -10,135 +10,61 @@ around the mean, the region and one more index to each side, in which one bit fo
 what was sampled before; only the samples outside are compared with each other.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparsewire.ops._triton_density import Scaled, bounded, log_density, slope
+from sparsewire.ops._triton_density import RANGE, bounded, constants, log_density, slope
 from sparsewire.ops._triton_philox import below, lowest_corner, random_bits, region_start
-from sparsewire.ops.density import Kind
 from sparsewire.ops.fused_gather import box_cells
 
 # Contexts of a program, one for each thread.
 _CONTEXTS, _WARPS = 128, 4
 
 
-def forward(
-    means: Tensor,
-    variances: Tensor,
-    values: Tensor,
-    x: Tensor,
-    base: Tensor,
-    seed: Tensor,
-    strides: Sequence[int],
-    sizes: Sequence[int],
-    spans: Sequence[int],
-    local_samples: int,
-    global_samples: int,
-    kind: Kind,
-) -> tuple[Tensor, Tensor, Tensor]:
+def forward(*inputs: Any) -> tuple[Tensor, ...]:
     """Return z (w, c) for inputs (w, n), and for the backward pass z / v and the normaliser."""
-    out, averages, normalisers = (values.new_empty(values.shape) for _ in range(3))
-    if out.numel():
-        _gather[(triton.cdiv(out.numel(), _CONTEXTS),)](
-            means.contiguous(),
-            variances.contiguous(),
-            values.contiguous(),
-            x.contiguous(),
-            base,
-            seed,
-            out,
-            averages,
-            normalisers,
-            tuple(strides),
-            tuple(sizes),
-            tuple(spans),
-            out.numel(),
-            base.shape[0],
-            x.shape[1],
-            **_options(means, sizes, spans, local_samples, global_samples, kind),
-        )
+    out, averages, normalisers = (inputs[2].new_empty(inputs[2].shape) for _ in range(3))
+    _launch(_gather, inputs[3], inputs[:6], (out, averages, normalisers), inputs[6:])
     return out, averages, normalisers
 
 
-def backward(
-    grad: Tensor,
-    means: Tensor,
-    variances: Tensor,
-    values: Tensor,
-    x: Tensor,
-    base: Tensor,
-    seed: Tensor,
-    averages: Tensor,
-    normalisers: Tensor,
-    strides: Sequence[int],
-    sizes: Sequence[int],
-    spans: Sequence[int],
-    local_samples: int,
-    global_samples: int,
-    kind: Kind,
-    to_input: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of means, variances, values and, if `to_input`, the input."""
-    to_means = means.new_empty(means.shape)
-    to_variances = variances.new_empty(variances.shape)
-    to_values = values.new_empty(values.shape)
-    to_x = means.new_zeros(x.shape if to_input else (0,))
-    if values.numel():
-        _gather_backward[(triton.cdiv(values.numel(), _CONTEXTS),)](
-            grad.contiguous(),
-            means.contiguous(),
-            variances.contiguous(),
-            values.contiguous(),
-            x.contiguous(),
-            base,
-            seed,
-            averages,
-            normalisers,
-            to_means,
-            to_variances,
-            to_values,
-            to_x,
-            tuple(strides),
-            tuple(sizes),
-            tuple(spans),
-            values.numel(),
-            base.shape[0],
-            x.shape[1],
-            **_options(means, sizes, spans, local_samples, global_samples, kind),
-            TO_INPUT=to_input,
-        )
-    return to_means, to_variances, to_values, to_x
+def backward(grad: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    """Return the gradients of means, variances, values and, if the last input asks for it, of x."""
+    x, to_input = inputs[3], inputs[-1]
+    to_x = inputs[0].new_zeros(x.shape if to_input else (0,))
+    grads = (*(t.new_empty(t.shape) for t in inputs[:3]), to_x)
+    tensors = grad, *inputs[:8]
+    _launch(_gather_backward, x, tensors, grads, inputs[8:-1], TO_INPUT=to_input)
+    return grads
 
 
-def _options(
-    means: Tensor,
-    sizes: Sequence[int],
-    spans: Sequence[int],
-    local_samples: int,
-    global_samples: int,
-    kind: Kind,
-) -> dict[str, Any]:
-    r, form = means.shape[-1], Scaled.of(kind, means.dtype)
-    return {
-        "R": r,
-        "LOCAL": local_samples,
-        "GLOBAL": global_samples,
-        "WORDS": triton.cdiv(box_cells(sizes, spans), 32),
-        "WIDE": triton.next_power_of_2(max(global_samples, 1)),
-        "LIMIT": form.limit,
-        "STUDENT": form.student,
-        "POWER": form.power,
-        "SCALE": form.scale,
-        "FARTHEST": form.farthest,
-        "SHARPEST": form.sharpest,
-        "WIDEST": form.widest,
-        "CONTEXTS": _CONTEXTS,
-        "num_warps": _WARPS,
-    }
+def _launch(kernel: Any, x: Tensor, inputs: Any, results: Any, how: Any, **more: bool) -> None:
+    strides, sizes, spans, local_samples, global_samples, kind = how
+    w, contexts = results[2].shape
+    if not w * contexts:
+        return
+    kernel[(triton.cdiv(w * contexts, _CONTEXTS),)](
+        *(t.contiguous() for t in inputs),
+        *results,
+        tuple(strides),
+        tuple(sizes),
+        tuple(spans),
+        w * contexts,
+        contexts,
+        x.shape[1],
+        R=kind.rank,
+        LOCAL=local_samples,
+        GLOBAL=global_samples,
+        WORDS=triton.cdiv(box_cells(sizes, spans), 32),
+        WIDE=triton.next_power_of_2(max(global_samples, 1)),
+        CONTEXTS=_CONTEXTS,
+        num_warps=_WARPS,
+        **constants(kind, results[0].dtype, *RANGE, "SCALE", "STUDENT", "POWER"),
+        **more,
+    )
 
 
 @triton.jit

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsewire.kernels import again, last_pass, operator
+from sparsewire.kernels import again, last_pass, operator, saves
 from sparsewire.ops.density import Kind
 from sparsewire.ops.fused_gather import Addresses, gather_reference
 from sparsewire.ops.fused_gather._triton import kernels
@@ -15,13 +15,6 @@ from sparsewire.ops.sample import sample_by_seed
 def _gather(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     *rest, density, degrees = inputs
     return kernels.forward(*rest, Kind(density, degrees, inputs[0].shape[-1]))
-
-
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs[:6], *output[1:])
-    ctx.options = inputs[6:]
-    ctx.mark_non_differentiable(*output[1:])
-    ctx.set_materialize_grads(False)
 
 
 def _gradient(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
@@ -90,5 +83,5 @@ fused_gather = operator(
     _gather,
     lambda means, variances, values, *_: tuple(values.new_empty(values.shape) for _ in range(3)),
     _gradient,
-    _setup,
+    saves(6, results=True),
 )

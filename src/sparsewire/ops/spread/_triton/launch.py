@@ -15,13 +15,14 @@ box, and pairs of tiles so far apart that no row loses more than `tolerance` are
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
-from sparsewire.ops._triton_density import Scaled
+from sparsewire.ops._triton_density import RANGE, constants
 from sparsewire.ops.density import Kind
 from sparsewire.ops.spread._triton.backward import finish_gradients, sum_moments
 from sparsewire.ops.spread._triton.forward import distribute
@@ -114,16 +115,14 @@ def empty(plan: Plan, like: Tensor) -> Packed:
     """Return memory for what the forward pass saves; orders are integers."""
     c, k, m, r = plan[:4]
     near = c if plan.near else 0
-    made = {
-        "rows": (c, 2 * r + 3, k),
-        "points": (c, r, m),
-        "row_order": (near, k),
-        "point_order": (near, m),
-        "row_boxes": (near, 3 * r + 1, boxes(plan.row_tiles)),
-        "point_boxes": (near, 2 * r, boxes(plan.point_tiles)),
-    }
-    dtypes = {"row_order": torch.int64, "point_order": torch.int64}
-    return Packed(*(like.new_empty(made[n], dtype=dtypes.get(n, like.dtype)) for n in made))
+    return Packed(
+        like.new_empty(c, 2 * r + 3, k),
+        like.new_empty(c, r, m),
+        like.new_empty(near, k, dtype=torch.int64),
+        like.new_empty(near, m, dtype=torch.int64),
+        like.new_empty(near, 3 * r + 1, boxes(plan.row_tiles)),
+        like.new_empty(near, 2 * r, boxes(plan.point_tiles)),
+    )
 
 
 def forward(
@@ -137,7 +136,7 @@ def forward(
 ) -> tuple[Tensor, Packed]:
     """Spread values (c, k) over indices (c, m, r)."""
     (c, k, r), m = means.shape, indices.shape[-2]
-    plan, form = Plan.of(c, k, m, r, kind, tolerance), Scaled.of(kind, means.dtype)
+    plan, dtype = Plan.of(c, k, m, r, kind, tolerance), means.dtype
     out = means.new_empty(c, m)
     packed = empty(plan, means)
     if not out.numel():
@@ -150,18 +149,7 @@ def forward(
     seeds = packed.points
     if plan.near:
         packed, seeds = _order(packed, means, indices, hidden)
-    pairs = {
-        "R": r,
-        "ROWS": plan.rows,
-        "POINTS": plan.points,
-        "NEAR": plan.near,
-        "GROUP": GROUP,
-        "LIMIT": form.limit,
-        "STUDENT": form.student,
-        "POWER": form.power,
-        "HIDDEN": form.hidden,
-        **_rounding(means.dtype),
-    }
+    pairs = _pairs(plan, kind, dtype)
     pack_points[(c * plan.point_tiles,)](
         indices,
         indices if hidden is None else hidden,
@@ -175,7 +163,7 @@ def forward(
         POINTS=plan.points,
         NEAR=plan.near,
         MASKED=hidden is not None,
-        HIDDEN=form.hidden,
+        **constants(kind, dtype, "HIDDEN"),
     )
     pack_rows[(c * plan.row_tiles,)](
         means.contiguous(),
@@ -193,36 +181,21 @@ def forward(
         R=r,
         ROWS=plan.rows,
         NEAR=plan.near,
-        LIMIT=form.limit,
-        STUDENT=form.student,
-        POWER=form.power,
-        SCALE=form.scale,
-        FARTHEST=form.farthest,
-        SHARPEST=form.sharpest,
-        WIDEST=form.widest,
-        **_rounding(means.dtype),
+        **constants(kind, dtype, *RANGE, "SCALE", "STUDENT", "POWER"),
+        **_rounding(dtype),
     )
     if plan.near:
         _group(packed.point_boxes, plan.point_tiles)
         _group(packed.row_boxes, plan.row_tiles)
     parts = plan.parts
     totals = means.new_empty(c, parts, k)
-    around = packed.row_boxes, packed.point_boxes
+    table = packed.rows, packed.points, packed.row_boxes, packed.point_boxes
     sizes = k, m, plan.row_tiles, plan.point_tiles
     sum_densities[(c * plan.row_tiles * parts,)](
-        packed.rows,
-        packed.points,
-        *around,
-        totals,
-        *sizes,
-        parts,
-        **pairs,
-        num_warps=plan.warps(_PAIRS_SUM),
+        *table, totals, *sizes, parts, **pairs, num_warps=plan.warps(_PAIRS_SUM)
     )
     finish_normalisers[(c * plan.row_tiles,)](
-        packed.rows,
-        packed.points,
-        *around,
+        *table,
         totals,
         values.contiguous(),
         packed.row_order,
@@ -238,16 +211,9 @@ def forward(
         _group(packed.row_boxes, plan.row_tiles)
     row_parts = plan.row_parts
     parts_of_out = out if row_parts == 1 else means.new_empty(c, row_parts, m)
+    warps = plan.warps(_PAIRS_DISTRIBUTE)
     distribute[(c * plan.point_tiles * row_parts,)](
-        packed.rows,
-        packed.points,
-        *around,
-        packed.point_order,
-        parts_of_out,
-        *sizes,
-        row_parts,
-        **pairs,
-        num_warps=plan.warps(_PAIRS_DISTRIBUTE),
+        *table, packed.point_order, parts_of_out, *sizes, row_parts, **pairs, num_warps=warps
     )
     if row_parts > 1:
         torch.sum(parts_of_out, 1, out=out)
@@ -255,59 +221,35 @@ def forward(
 
 
 def backward(
-    grad: Tensor,
-    means: Tensor,
-    variances: Tensor,
-    values: Tensor,
-    packed: Packed,
-    kind: Kind,
-    tolerance: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of means, variances and values."""
+    grad: Tensor, tuples: Sequence[Tensor], packed: Packed, kind: Kind, tolerance: float
+) -> tuple[Tensor, ...]:
+    """Return the gradients of means, variances and values, the `tuples`."""
+    means = tuples[0]
     (c, k, r), m = means.shape, packed.points.shape[-1]
-    plan, form = Plan.of(c, k, m, r, kind, tolerance), Scaled.of(kind, means.dtype)
-    grads = (
-        torch.empty_like(means, memory_format=torch.contiguous_format),
-        torch.empty_like(variances, memory_format=torch.contiguous_format),
-        torch.empty_like(values, memory_format=torch.contiguous_format),
-    )
+    plan, dtype = Plan.of(c, k, m, r, kind, tolerance), means.dtype
     if not c or not k or not m:
-        return grads[0].zero_(), grads[1].zero_(), grads[2].zero_()
+        return tuple(t.new_zeros(t.shape) for t in tuples)
+    grads = tuple(t.new_empty(t.shape) for t in tuples)
     grad = grad.gather(-1, packed.point_order) if plan.near else grad.contiguous()
     parts = plan.parts
     moments = means.new_empty(c, parts, 1 + 4 * r, k)
+    table = packed.rows, packed.points, packed.row_boxes, packed.point_boxes
+    sizes = k, m, plan.row_tiles, plan.point_tiles
     sum_moments[(c * plan.row_tiles * parts,)](
-        packed.rows,
-        packed.points,
-        packed.row_boxes,
-        packed.point_boxes,
+        *table,
         grad,
         moments,
-        k,
-        m,
-        plan.row_tiles,
-        plan.point_tiles,
+        *sizes,
         parts,
-        R=r,
-        ROWS=plan.rows,
-        POINTS=plan.points,
-        NEAR=plan.near,
-        GROUP=GROUP,
-        LIMIT=form.limit,
-        STUDENT=form.student,
-        POWER=form.power,
-        HIDDEN=form.hidden,
-        SCALE=form.scale,
+        **_pairs(plan, kind, dtype),
+        **constants(kind, dtype, "SCALE"),
         num_warps=plan.warps(_PAIRS_MOMENTS),
-        **_rounding(means.dtype),
     )
     finish_gradients[(c * plan.row_tiles,)](
         packed.rows,
         packed.row_order,
         moments,
-        means.contiguous(),
-        variances.contiguous(),
-        values.contiguous(),
+        *(t.contiguous() for t in tuples),
         *grads,
         k,
         plan.row_tiles,
@@ -316,11 +258,22 @@ def backward(
         ROWS=plan.rows,
         NEAR=plan.near,
         PARTS=triton.next_power_of_2(parts),
-        SCALE=form.scale,
-        FARTHEST=form.farthest,
-        SHARPEST=form.sharpest,
+        **constants(kind, dtype, "SCALE", "FARTHEST", "SHARPEST"),
     )
     return grads
+
+
+def _pairs(plan: Plan, kind: Kind, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the constants of kernels that compute tiles of the table."""
+    return {
+        "R": plan.r,
+        "ROWS": plan.rows,
+        "POINTS": plan.points,
+        "NEAR": plan.near,
+        "GROUP": GROUP,
+        **constants(kind, dtype, "LIMIT", "STUDENT", "POWER", "HIDDEN"),
+        **_rounding(dtype),
+    }
 
 
 def _rounding(dtype: torch.dtype) -> dict[str, bool]:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsewire.kernels import again, last_pass, operator
+from sparsewire.kernels import again, last_pass, operator, saves
 from sparsewire.sorting.halves import Distribution
 from sparsewire.sorting.soft_sort._mixing import mix
 from sparsewire.sorting.soft_sort._triton import mixing
@@ -20,11 +20,6 @@ def _mixed(values: Tensor, gaps: Tensor, back: bool, distribution: int) -> Tenso
     rows = torch.nn.functional.pad(values.transpose(1, 2), (0, full - n)).flatten(0, 1)
     mixed = mix(rows, gaps.repeat_interleave(features, 0), back, name)
     return mixed[:, :n].unflatten(0, (-1, features)).transpose(1, 2)
-
-
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:2])
-    ctx.options = inputs[2:]
 
 
 def _gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -62,5 +57,5 @@ mix_sorted = operator(
     mixing.mix,
     lambda values, gaps, back, distribution: values.new_empty(values.shape),
     _gradient,
-    _setup,
+    saves(2),
 )
