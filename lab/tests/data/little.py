@@ -125,6 +125,13 @@ def tarball(files: dict[str, bytes], *extra: tarfile.TarInfo) -> bytes:
     return stream.getvalue()
 
 
+def fill(folder: Path, files: dict[str, bytes] = FILES) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
 def install_npm(folder: Path, script: str) -> None:
     """Put an npm there that is a shell script."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from lab.tests.data.little import DIGESTS, FILES, PACKED, serving
+from lab.tests.data.little import DIGESTS, FILES, PACKED, fill, serving
 
 from sparsewire_lab.cli.main import main as sparsewire
 from sparsewire_lab.data import mnist
@@ -12,13 +12,6 @@ from sparsewire_lab.data import mnist
 
 def main(words: list[str]) -> int:
     return sparsewire(["data", *words])
-
-
-def fill(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    for name, data in PACKED.items():
-        (folder / name).write_bytes(data)
-    return folder
 
 
 def test_mnist_is_fetched_checked_and_reported(
@@ -41,7 +34,7 @@ def test_mnist_is_fetched_checked_and_reported(
 def test_checked_copies_are_left_where_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source, out = fill(tmp_path / "in"), tmp_path / "out"
+    source, out = fill(tmp_path / "in", PACKED), tmp_path / "out"
     assert main(["mnist", "--folder", str(source), "--out", str(out)]) == 0
     assert {path.name: path.read_bytes() for path in out.iterdir()} == FILES
     assert f"MNIST in {out}" in capsys.readouterr().out
@@ -97,7 +90,7 @@ def test_help_is_given(words: list[str], capsys: pytest.CaptureFixture[str]) -> 
 def test_a_sheet_is_drawn(
     canvas: str, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(cache)
+    fill(cache, PACKED)
     out = tmp_path / "new" / "sheet.png"
     assert main(["show", "--canvas", canvas, "--out", str(out)]) == 0
     assert out.read_bytes().startswith(b"\x89PNG")

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab.tests.data.little import DIGESTS, FILES, PACKED, TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES
+from lab.tests.data.little import (
+    DIGESTS,
+    FILES,
+    PACKED,
+    TEST_IMAGES,
+    TEST_LABELS,
+    TRAIN_IMAGES,
+    fill,
+)
 
 from sparsewire_lab.attention.experiment import Attention
 from sparsewire_lab.data import load_mnist, mnist
@@ -15,19 +23,16 @@ from sparsewire_lab.data.mnist import cache_folder, collect
 from sparsewire_lab.sorting.experiment import Sorting
 
 
-def fill(folder: Path, files: dict[str, bytes] = FILES) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    return folder
-
-
 def dotted(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name.replace("-idx", ".idx"): data for name, data in files.items()}
 
 
-@pytest.mark.parametrize("files", [FILES, PACKED, dotted(FILES), dotted(PACKED)])
+SOUP = {**PACKED, TEST_IMAGES: b"soup"}
+
+
+@pytest.mark.parametrize("files", [FILES, PACKED, dotted(FILES), dotted(PACKED), SOUP])
 def test_files_are_found_under_all_their_names(files: dict[str, bytes], tmp_path: Path) -> None:
+    """A right file makes up for a wrong one next to it."""
     digits = load_mnist("test", fill(tmp_path / "mine", files), download=False)
     assert digits.images.shape == (3, 28, 28)
     assert digits.images.dtype == torch.uint8
@@ -35,6 +40,9 @@ def test_files_are_found_under_all_their_names(files: dict[str, bytes], tmp_path
     assert digits.labels.tolist() == [0, 1, 2]
     assert digits.images.numpy().tobytes() == FILES[TEST_IMAGES][16:]
     assert sorted(os.listdir(tmp_path / "mine")) == sorted(files)
+    moved = digits.to("meta")
+    assert moved.images.is_meta
+    assert moved.labels.is_meta
 
 
 def test_splits_are_what_they_should_be_and_share_nothing(cache: Path) -> None:
@@ -48,13 +56,6 @@ def test_splits_are_what_they_should_be_and_share_nothing(cache: Path) -> None:
     assert seen.isdisjoint(image.numpy().tobytes() for image in test.images)
     train.images.zero_()
     assert torch.equal(validation.images, load_mnist("validation").images)
-
-
-def test_digits_go_to_a_device(cache: Path) -> None:
-    fill(cache)
-    digits = load_mnist("test").to("meta")
-    assert digits.images.is_meta
-    assert digits.labels.is_meta
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -84,11 +85,6 @@ def test_a_wrong_file_in_a_folder_is_refused_and_left_alone(
     with pytest.raises(RuntimeError, match=complaint):
         load_mnist("test", folder)
     assert (folder / name).read_bytes() == data
-
-
-def test_a_right_file_makes_up_for_a_wrong_one_beside_it(tmp_path: Path) -> None:
-    folder = fill(tmp_path / "mine", {**PACKED, TEST_IMAGES: b"soup"})
-    assert len(load_mnist("test", folder).labels) == 3
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
@@ -133,6 +129,7 @@ def test_nothing_is_made_if_nothing_shall_be_downloaded(cache: Path) -> None:
 
 
 def test_copies_are_left_where_they_are_wanted(tmp_path: Path) -> None:
+    """They do not replace something else."""
     source, out = fill(tmp_path / "in", PACKED), tmp_path / "new" / "out"
     found = collect(FILES, source, out, download=False)
     for name, data in FILES.items():
@@ -140,10 +137,7 @@ def test_copies_are_left_where_they_are_wanted(tmp_path: Path) -> None:
         assert found[name].path == out / name
         assert found[name].origin == str(source / f"{name}.gz")
     assert sorted(os.listdir(source)) == sorted(PACKED)
-
-
-def test_copies_do_not_replace_something_else(tmp_path: Path) -> None:
-    source, out = fill(tmp_path / "in"), fill(tmp_path / "out", {TRAIN_IMAGES: b"dresses"})
+    fill(out, {TRAIN_IMAGES: b"dresses"})
     with pytest.raises(RuntimeError, match="left as it is"):
         collect(FILES, source, out)
     assert (out / TRAIN_IMAGES).read_bytes() == b"dresses"

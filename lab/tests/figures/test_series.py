@@ -35,6 +35,8 @@ def test_mean_and_deviation_by_hand() -> None:
     assert series.steps == [0, 100]
     assert series.mean == [3.0, 0.0]
     assert series.deviation == pytest.approx([math.sqrt(7), 0.0])
+    series = average([make_identity([None, 1.0, math.nan, math.inf, 0.5])])
+    assert (series.steps, series.mean) == ([100, 400], [1.0, 0.5])
 
 
 def test_a_run_that_stopped_early_counts_up_to_its_end() -> None:
@@ -43,11 +45,6 @@ def test_a_run_that_stopped_early_counts_up_to_its_end() -> None:
     assert series.mean == [3.0, 0.5, 0.5, 0.25]
     assert series.deviation[:2] == pytest.approx([math.sqrt(2), math.sqrt(0.5)])
     assert all(math.isnan(value) for value in series.deviation[2:])
-
-
-def test_points_without_an_error_are_left_out() -> None:
-    series = average([make_identity([None, 1.0, math.nan, math.inf, 0.5])])
-    assert (series.steps, series.mean) == ([100, 400], [1.0, 0.5])
 
 
 def test_the_learning_rate_with_the_lowest_mean_final_error_is_chosen() -> None:
@@ -86,17 +83,11 @@ def test_of_equal_ends_the_faster_is_chosen() -> None:
 
 
 def test_a_rate_that_diverged_is_never_the_best() -> None:
+    """A run without final metrics is judged by its last point."""
     good = make_identity([1.0, 5.0], lr=0.2)
-    stopped = make_identity([1.0, 0.1], lr=0.1, other={"status": "diverged"})
-    for bad in (
-        make_identity([1.0, math.nan], lr=0.1),
-        make_identity([1.0, None], lr=0.1),
-        stopped,
-    ):
-        assert rates(best_rates(groups([bad, good]))) == [0.2]
-
-
-def test_a_run_without_final_metrics_is_judged_by_its_last_point() -> None:
+    bad = [make_identity([1.0, last], lr=0.1) for last in (math.nan, None)]
+    for run in (*bad, make_identity([1.0, 0.1], lr=0.1, other={"status": "diverged"})):
+        assert rates(best_rates(groups([run, good]))) == [0.2]
     unfinished = make_identity([1.0, 0.1, None], lr=0.1, other={"final": None})
     assert rates(best_rates(groups([make_identity([1.0, 0.2], lr=0.2), unfinished]))) == [0.1]
 
@@ -110,13 +101,13 @@ def test_other_differences_are_named() -> None:
 
 
 def test_the_first_point_below_the_threshold_counts() -> None:
-    """Exactly the threshold is not below it, and what comes later does not matter."""
+    """Exactly the threshold is not below it, and what comes later does not matter.
+
+    Seeds that do not reach it count with their total.
+    """
     runs = [make_identity([1.0, 1e-3, 9e-4, 0.5, 0.0])]
     assert reach(runs) == (2.0, 200.0, True)
     assert reach(runs, 1e-4) == (4.0, 400.0, True)
-
-
-def test_seeds_that_do_not_reach_it_count_with_their_total() -> None:
     runs = [make_identity([1.0, 0.0, 0.0, 0.0]), make_identity([1.0, 1.0, 1.0, 1.0], seed=1)]
     assert reach(runs) == (2.0, 200.0, False)
     assert reach(runs[:1]) == (1.0, 100.0, True)

@@ -53,10 +53,7 @@ def test_wires_are_shown_as_they_were(tmp_path: Path) -> None:
     for there, drawn in zip(spots, indices, strict=True):
         assert {tuple(place) for place in there} == {tuple(place) for place in drawn}
         assert len(there) < len(drawn)  # repeats are left out
-
-
-def test_matrices_that_are_too_large_to_see_are_not_shown(tmp_path: Path) -> None:
-    save_wiring(tmp_path / "w.npz", sizes=(300, 300))
+    save_wiring(tmp_path / "w.npz", sizes=(300, 300))  # too large to see
     assert wirings(loaded(tmp_path, for_report("identity", wiring="w.npz")).records, []) == []
 
 
@@ -198,18 +195,15 @@ def test_curves_keep_all_points_of_few_runs_and_some_of_many(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("experiment", ["identity", "attention", "sorting"])
 def test_rows_have_as_many_cells_as_their_head(tmp_path: Path, experiment: str) -> None:
-    found = load([fill(tmp_path)])
+    """And say of runs that diverged that they did."""
+    found = load([fill(tmp_path / "all")])
     entries = entries_of(experiment, found.of(experiment))
     for entry in entries:
         assert len(full_row(experiment, entry)) == len(full_head(experiment))
     assert summary(experiment, entries)
-
-
-def test_runs_that_diverged_are_said_to_have(tmp_path: Path) -> None:
     found = loaded(tmp_path, for_report("identity", status="diverged", final=None))
     (task,) = summary("identity", entries_of("identity", found.records))
-    assert task.ours[0].text == "diverged"
-    assert task.ours[0].seeds == "1 of 1 diverged"
+    assert (task.ours[0].text, task.ours[0].seeds) == ("diverged", "1 of 1 diverged")
 
 
 def test_benchmarks_are_those_of_the_newest_run(tmp_path: Path) -> None:
