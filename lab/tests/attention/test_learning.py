@@ -157,15 +157,11 @@ def test_the_price_of_a_glimpse_has_a_gradient_but_is_no_part_of_the_loss(model,
         torch.testing.assert_close(other, want, rtol=1e-3, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize("model", ["convnet", "reinforce"])
-def test_models_without_points_to_choose_pay_nothing(model):
-    trial = build(model)
-    assert trial.args.zoom == 1.0
-    assert trial.penalty is None
-
-
 def test_looking_for_judgement_leaves_the_price_alone():
-    """A pass in between does not count; every loss has its own."""
+    """A pass in between does not count; models without points to choose pay nothing."""
+    for model in ("convnet", "reinforce"):
+        free = build(model)
+        assert (free.args.zoom, free.penalty) == (1.0, None)
     trial = build("transformer", zoom=3.0)
     torch.manual_seed(5)
     want = gradients(trial, 16)

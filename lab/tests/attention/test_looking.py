@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from lab.tests.attention.trials import Given
 from scipy import stats
 from torch import Tensor, nn
 
@@ -101,41 +102,28 @@ def test_what_is_read_is_what_lies_at_the_points(kind, images):
 
 
 @torch.no_grad()
-def test_only_a_model_that_samples_tells_of_samples(images):
+def test_samples_come_from_a_generator_of_their_own(images):
+    """Only a model that samples tells of them."""
     for kind in LOOKING:
         assert ("sampled" in observe(make(kind), images, seed=0)) == (kind == "glimpse")
-    sampled = observe(make("glimpse"), images, seed=0)["sampled"]
-    assert sampled.dtype == torch.int16
-    assert sampled.shape == (6, 2, 25, 2)
-    assert (sampled >= 0).all()
-    assert (sampled < torch.tensor(IMAGE[1:])).all()
-
-
-@torch.no_grad()
-def test_samples_come_from_a_generator_of_their_own(images):
     model = make("glimpse")
     before = torch.get_rng_state()
     first = observe(model, images, seed=3)["sampled"]
     assert torch.equal(torch.get_rng_state(), before)
+    assert first.dtype == torch.int16
+    assert first.shape == (6, 2, 25, 2)
+    assert (first >= 0).all()
+    assert (first < torch.tensor(IMAGE[1:])).all()
     torch.manual_seed(77)
     assert torch.equal(observe(model, images, seed=3)["sampled"], first)
     assert not torch.equal(observe(model, images, seed=4)["sampled"], first)
-
-
-class Same(nn.Module):
-    def __init__(self, numbers: list[float]) -> None:
-        super().__init__()
-        self.numbers = nn.Parameter(torch.tensor(numbers))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.numbers.expand(len(x), -1)
 
 
 @torch.no_grad()
 def test_narrow_densities_are_sampled_where_they_are(images):
     """Two channels as well: the places of the first, which are those of both."""
     for channels in (1, 2):
-        source = Same([0.3, -0.2, 0.1, 0.4, -0.5, 0.2, 0.3, 0.1])
+        source = Given(torch.tensor([0.3, -0.2, 0.1, 0.4, -0.5, 0.2, 0.3, 0.1]))
         look = Glimpse((channels, 24, 20), 5, 2, source=source, variance_floor=1e-4)
         look.layer.source.raw_variances.fill_(-30.0)
         seen = observe(GlimpseClassifier(look).eval(), images.expand(6, channels, 24, 20), 0)
@@ -147,7 +135,11 @@ def test_narrow_densities_are_sampled_where_they_are(images):
 def test_samples_are_drawn_by_their_shares():
     """One point between four pixels and no others: 4,000 draws, χ² against the normal density."""
     look = Glimpse(
-        (1, 9, 9), 1, source=Same([0.1, -0.1, 0.1, -0.1]), local_samples=0, global_samples=0
+        (1, 9, 9),
+        1,
+        source=Given(torch.tensor([0.1, -0.1, 0.1, -0.1])),
+        local_samples=0,
+        global_samples=0,
     )
     model = GlimpseClassifier(look).eval()
     images = torch.zeros(4000, 1, 9, 9, dtype=torch.uint8)

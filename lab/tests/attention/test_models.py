@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from lab.tests.attention.trials import Given
 from tests.helpers import seeded
 from torch import Tensor, nn
 from torch.distributions import Normal
@@ -20,18 +21,6 @@ from sparsewire_lab.attention.models import (
     SpatialTransformer,
     make_head,
 )
-
-
-class Given(nn.Module):
-    """A source that answers with numbers of its own, one row for each image."""
-
-    def __init__(self, numbers: Tensor) -> None:
-        super().__init__()
-        self.numbers = nn.Parameter(numbers)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.numbers.expand(len(x), -1)
-
 
 # Heads.
 

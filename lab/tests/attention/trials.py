@@ -70,3 +70,14 @@ def net_of(model: nn.Module) -> Any:
 def looks_of(model: nn.Module) -> Any:
     """The part that can be watched."""
     return model.look if isinstance(model, GlimpseClassifier) else model
+
+
+class Given(nn.Module):
+    """A source that answers with numbers of its own, one row for each image."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        super().__init__()
+        self.numbers = nn.Parameter(numbers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.numbers.expand(len(x), -1)

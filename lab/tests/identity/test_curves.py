@@ -119,13 +119,11 @@ def test_scaling_marks_what_was_not_reached(tmp_path: Path) -> None:
     assert save(scaling_figure(runs[:1]), tmp_path / "scaling.png").stat().st_size > 500
 
 
-def test_scaling_takes_the_best_of_a_sweep() -> None:
+def test_nothing_to_show_is_said(tmp_path: Path) -> None:
+    """Of a sweep, scaling takes the best."""
     runs = [make_identity([1.0, 0.0], lr=0.1), make_identity([1.0, 0.5], lr=0.2)]
     (line,) = scaling_figure(runs).axes[1].lines
     assert line.get_ydata() == [100]
-
-
-def test_nothing_to_show_is_said(tmp_path: Path) -> None:
     for figure in (error_figure, scaling_figure):
         with pytest.raises(ValueError, match="records must hold runs of the identity experiment"):
             figure([])

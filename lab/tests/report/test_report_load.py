@@ -27,11 +27,17 @@ def test_records_of_all_files_are_found_with_their_arrays(tmp_path: Path) -> Non
 
 
 def test_of_a_run_in_two_folders_the_newest_counts(tmp_path: Path) -> None:
+    """A film of one seed does not stand for more."""
     old = write(tmp_path / "old.jsonl", for_report("identity", date="2026-01-01", commit="old"))
     new = write(tmp_path / "new.jsonl", for_report("identity", date="2026-02-01", commit="new"))
     for places in ([old, new], [new, old]):
         (record,) = load(places).records
         assert record["commit"] == "new"
+    film = for_report("identity", key="film", steps=9999, final={"error": 0.0, "found": 1.0})
+    runs = [film, for_report("identity", 0), for_report("identity", 1)]
+    found = load([write(tmp_path / "x.jsonl", *runs)])
+    (entry,) = entries_of("identity", found.of("identity"))
+    assert len(entry.runs) == 2
 
 
 def test_places_without_records_are_refused(tmp_path: Path) -> None:
@@ -55,17 +61,12 @@ def test_places_without_records_are_refused(tmp_path: Path) -> None:
 def test_records_that_cannot_be_shown_are_left_out(
     tmp_path: Path, change: dict[str, Any], why: str
 ) -> None:
+    good = [for_report(name) for name in ("identity", "attention", "sorting")]
+    assert [problem_of(record) for record in good] == [None] * 3
     bad = for_report("identity", key="bad") | change
-    found = load([write(tmp_path / "x.jsonl", for_report("identity"), bad)])
+    found = load([write(tmp_path / "x.jsonl", good[0], bad)])
     assert len(found.records) == 1
     assert why in found.notes[0]
-
-
-def test_records_of_every_experiment_are_valid() -> None:
-    assert [
-        problem_of(record)
-        for record in (for_report("identity"), for_report("attention"), for_report("sorting"))
-    ] == [None] * 3
 
 
 def test_files_of_arrays_run_no_code(tmp_path: Path) -> None:
@@ -85,15 +86,6 @@ def test_settings_are_compared_by_task(tmp_path: Path) -> None:
     assert (ours.name, ours.ours, ours.paper) == ("sparse layer", True, "converges")
     assert (peer.name, peer.ours) == ("REINFORCE", False)
     assert ours.command == "sparsewire identity --seeds 0 1"
-
-
-def test_a_film_of_one_seed_does_not_stand_for_three(tmp_path: Path) -> None:
-    film = for_report("identity", key="film", steps=9999, final={"error": 0.0, "found": 1.0})
-    found = load(
-        [write(tmp_path / "x.jsonl", film, for_report("identity", 0), for_report("identity", 1))]
-    )
-    (entry,) = entries_of("identity", found.of("identity"))
-    assert len(entry.runs) == 2
 
 
 def test_what_is_missing_is_named_with_its_command(tmp_path: Path) -> None:
