@@ -88,11 +88,7 @@ def mosaic_shape(count: int) -> tuple[int, int]:
 def _draw_answer(axis: Axes, frames: GlimpseFrames, number: int, points: float) -> None:
     """Draw an image with what was read of it, and truth and answer above.
 
-    Args:
-        axis: The panel.
-        frames: The frames of glimpses of a run.
-        number: The number of the image.
-        points: The width of the panel in points, for dots as large as pixels.
+    The panel is `points` points wide, so that dots are as large as pixels.
     """
     _draw_read(axis, frames, number, points / frames.images.shape[2])
     truth, answer = int(frames.labels[number]), int(frames.predicted[number])

@@ -27,27 +27,17 @@ Method = Literal[
 ]
 Loss = Literal["order", "ranks", "permutation", "pixels", "steps"]
 
+_PLAIN = {"jitter": 0.0, "dropout": 0.0, "decay": 0.0, "bend": 0.0, "tanh": False, "cosine": False}
 PRESETS: dict[str, dict[str, Any]] = {
     # Section 3.3 and the appendix: sampled half-permutations, as many as there are numbers.
-    "paper": {
-        "method": "sampled",
-        "loss": "steps",
-        "lr": 5e-5,
-        "bend": 0.0,
-        "tanh": False,
-        "jitter": 0.0,
-        "dropout": 0.0,
-        "decay": 0.0,
-        "cosine": False,
-    },
-    "ours": {
+    "paper": _PLAIN | {"method": "sampled", "loss": "steps", "lr": 5e-5},
+    "ours": _PLAIN
+    | {
         "method": "likelihood",
         "lr": 1e-3,
         "bend": 0.5,
         "tanh": True,
         "jitter": 1.0,
-        "dropout": 0.0,
-        "decay": 0.0,
         "cosine": True,
     },
 }

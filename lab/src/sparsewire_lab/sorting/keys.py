@@ -143,10 +143,7 @@ def _layout(n: int, places: int, levels: int) -> Layout:
 def _draw_rows(axis: Axes, pictures: np.ndarray, layout: Layout) -> None:
     """Draw the pictures of each level, with a line where a bucket was cut.
 
-    Args:
-        axis: The panel, one unit for each digit.
-        pictures: (levels, n, places, height, width) from 0 to 1.
-        layout: The layout of the figure.
+    The panel has one unit for each digit. Pictures are (levels, n, places, height, width), 0 to 1.
     """
     across, pitch = layout.numbers * layout.wide, layout.high + _GAP
     axis.set(xlim=(0, across), ylim=(layout.levels * pitch, 0))
