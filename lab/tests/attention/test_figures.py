@@ -5,21 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lab.tests.figures.samples import make_attention
-from matplotlib.figure import Figure
+from lab.tests.figures.samples import make_attention, title, words
 
 from sparsewire_lab.attention.curves import attention_figure
 
 FALLING = [0.9, 0.2, 0.05, 0.01]
-
-
-def words(figure: Figure) -> list[str]:
-    (legend,) = figure.legends
-    return [text.get_text() for text in legend.get_texts()]
-
-
-def title(figure: Figure) -> str:
-    return figure.legends[0].get_title().get_text()
 
 
 def test_errors_are_drawn_where_they_are() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lab.tests.figures.samples import make_attention
+from lab.tests.figures.samples import make_attention, rows
 
 from sparsewire_lab.attention.table import (
     attention_table,
@@ -13,10 +13,6 @@ from sparsewire_lab.attention.table import (
 
 # Ours, where records made here have others.
 PRESET: dict[str, Any] = {"settle": 0.5, "straight": 0.6}
-
-
-def rows(table: str) -> list[list[str]]:
-    return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
 
 
 def test_a_row_by_hand() -> None:

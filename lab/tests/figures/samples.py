@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from sparsewire_lab.sorting.experiment import PRESETS
 
@@ -197,6 +198,22 @@ def save_frames(
         "glimpses": rng.random((count, boxes, size, size), dtype=np.float32),
     }
     return save(path, arrays, others)
+
+
+def words(figure: Figure) -> list[str]:
+    """The entries of a figure's legend."""
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def title(figure: Figure) -> str:
+    """The title of a figure's legend."""
+    return figure.legends[0].get_title().get_text()
+
+
+def rows(table: str) -> list[list[str]]:
+    """The cells of a table in Markdown, without its head."""
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
 
 
 def hard_half(order: Sequence[int]) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from lab.tests.figures.samples import make_attention, make_sorting
+from lab.tests.figures.samples import make_attention, make_sorting, title, words
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -30,10 +30,6 @@ CASES = [
     Case(sorting_figure, make_sorting, 10, "validation sets", ["0", "100", "1,000", "10,000"]),
 ]
 of_both = pytest.mark.parametrize("case", CASES, ids=["attention", "sorting"])
-
-
-def title(figure: Figure) -> str:
-    return figure.legends[0].get_title().get_text()
 
 
 @of_both
@@ -65,8 +61,7 @@ def test_zero_has_a_place(case: Case, errors: list[float], tmp_path: Path) -> No
 def test_runs_that_diverged_are_counted_and_left_out(case: Case) -> None:
     bad = case.make([0.9, 0.9], seed=1, other={"status": "diverged"})
     figure = case.figure([case.make([0.9, None, 0.02]), bad])
-    words = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert "1 of 2 diverged" in f"{words[0]} {title(figure)}"
+    assert "1 of 2 diverged" in f"{words(figure)[0]} {title(figure)}"
     np.testing.assert_allclose(np.asarray(figure.axes[0].lines[0].get_ydata()), [90, 2])
 
 

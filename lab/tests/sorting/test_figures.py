@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab.tests.figures.samples import make_sorting
+from lab.tests.figures.samples import make_sorting, title, words
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from sparsewire_lab.figures.save import save
 from sparsewire_lab.sorting.curves import sorting_figure
@@ -17,15 +16,6 @@ from sparsewire_lab.sorting.settings import METHODS
 FALLING = [0.9, 0.2, 0.05, 0.02]
 KINDS = ["equal numbers in any order", "strict: equal ones as they came"]
 PAPER = "about what the paper reports"
-
-
-def words(figure: Figure) -> list[str]:
-    (legend,) = figure.legends
-    return [text.get_text() for text in legend.get_texts()]
-
-
-def title(figure: Figure) -> str:
-    return figure.legends[0].get_title().get_text()
 
 
 def curves(axis: Axes) -> list[np.ndarray]:

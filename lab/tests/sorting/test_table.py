@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lab.tests.figures.samples import make_sorting
+from lab.tests.figures.samples import make_sorting, rows
 
 from sparsewire_lab.figures.tables import marks
 from sparsewire_lab.sorting.table import (
@@ -13,10 +13,6 @@ from sparsewire_lab.sorting.table import (
     speed_table,
     validation_table,
 )
-
-
-def rows(table: str) -> list[list[str]]:
-    return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
 
 
 def test_a_row_by_hand() -> None:
