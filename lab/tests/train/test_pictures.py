@@ -41,14 +41,18 @@ BLUE, RED, GREY, WHITE = (0, 90, 181), (213, 94, 0), (221,) * 3, (255,) * 3
 
 
 def pictures_of(folder: Path) -> dict[str, list[tuple[int, np.ndarray]]]:
-    """What the events in a folder show, by name: steps and arrays."""
+    """What the events in a folder show, by name: steps and arrays, in the order of the steps."""
     read = EventAccumulator(str(folder), size_guidance={"images": 0}).Reload()
 
     def array(event: Any) -> np.ndarray:
         return np.asarray(Image.open(io.BytesIO(event.encoded_image_string)))
 
     names = read.Tags()["images"]
-    return {name: [(e.step, array(e)) for e in read.Images(name)] for name in names}
+    # Files of one second are read in the order of their names, not of their making.
+    return {
+        name: sorted(((e.step, array(e)) for e in read.Images(name)), key=lambda pair: pair[0])
+        for name in names
+    }
 
 
 def count(picture: np.ndarray, colour: tuple[int, ...]) -> int:
