@@ -1,12 +1,15 @@
 """Small faults planted in the library: how many of them does the suite notice?
 
     python tests/mutations.py sample --count 160 --other OLD_TREE > mutations.json
-    python tests/mutations.py run mutations.json --tree . --jobs 2
+    python tests/mutations.py run mutations.json --tree . > here.jsonl
+    python tests/mutations.py run mutations.json --tree OLD_TREE --missed-by here.jsonl
 
 `sample` chooses lines of the library at random, from a seed, and one small change in each: another
 comparison, operator, constant or truth value. With `--other` it takes only lines that another tree
 has too, so that two suites can be compared. `run` plants each in a copy of the tree and runs the
-tests of the folder around it, until one fails. Kernels are left out: they need a GPU.
+tests of the folder around it, those of the changed file first, until one fails. With `--missed-by`
+only the faults that another run missed are planted: when this suite misses them too, it notices no
+more than the other. Kernels are left out: they need a GPU.
 """
 
 import argparse
@@ -40,7 +43,7 @@ TESTS = {
     "nn": ("tests/nn", "tests/layers", "tests/rewire"),
     "": ("tests/rewire", "tests/test_cuda_graph.py", "tests/test_capture.py", "tests/ops"),
 }
-SECONDS = 240  # after which a run counts as noticed: the fault makes it hang
+SECONDS = 600  # after which a run counts as noticed: the fault makes it hang
 
 
 def changes(line: str, nodes: list[ast.AST]) -> Iterator[str]:
@@ -111,8 +114,17 @@ def sample(tree: Path, other: Path | None, count: int, seed: int) -> list[dict[s
 
 
 def tests_for(file: str, tree: Path) -> list[str]:
-    folder = file.removeprefix("src/sparsewire/").rpartition("/")[0].partition("/")[0]
-    return [name for name in TESTS.get(folder, TESTS[""]) if (tree / name).exists()]
+    """The test files for a source file: the one of its own name, of its folder's, then others."""
+    *folders, name = file.removeprefix("src/sparsewire/").removesuffix(".py").split("/")
+    first = [f"test_{part.strip('_')}.py" for part in (name, *reversed(folders))]
+    parts = TESTS.get(folders[0] if folders else "", TESTS[""])
+    files = [path for part in parts for path in test_files(tree / part)]
+    files.sort(key=lambda path: first.index(path.name) if path.name in first else len(first))
+    return [str(path.relative_to(tree)) for path in files]
+
+
+def test_files(part: Path) -> list[Path]:
+    return sorted(part.glob("test_*.py")) if part.is_dir() else [part] * part.exists()
 
 
 def run_tests(home: Path, names: list[str], deselected: list[str], first: bool) -> tuple[int, str]:
@@ -148,11 +160,8 @@ def run(mutations: list[dict[str, str]], tree: Path, jobs: int) -> list[dict[str
                 undo()
                 homes.put(home)
 
-        files = sorted({
-            str(f.relative_to(tree)) for names in TESTS.values() for name in names
-            for f in ([tree / name] if name.endswith(".py") else (tree / name).glob("test_*.py"))
-            if f.exists()
-        })  # fmt: skip
+        parts = {tree / part for parts in TESTS.values() for part in parts}
+        files = sorted({str(f.relative_to(tree)) for part in parts for f in test_files(part)})
         before = pool.map(lambda f: with_home([f], [], False, lambda _: lambda: None), files)
         failing = [
             line.split()[1]
@@ -194,13 +203,19 @@ def main() -> None:
     judge = commands.add_parser("run", help="plant them, and print a line of JSON for each")
     judge.add_argument("mutations", type=Path)
     judge.add_argument("--jobs", type=int, default=2)
+    judge.add_argument("--missed-by", type=Path, help="what another run printed")
     for command in (make, judge):
         command.add_argument("--tree", type=Path, default=Path())
     given = parser.parse_args()
     if given.command == "sample":
         print(json.dumps(sample(given.tree, given.other, given.count, given.seed), indent=1))
         return
-    results = run(json.loads(given.mutations.read_text()), given.tree, given.jobs)
+    mutations = json.loads(given.mutations.read_text())
+    if given.missed_by is not None:
+        other = [json.loads(line) for line in given.missed_by.read_text().splitlines()]
+        missed = [(m["file"], m["new"]) for m in other if not m["noticed"]]
+        mutations = [m for m in mutations if (m["file"], m["new"]) in missed]
+    results = run(mutations, given.tree, given.jobs)
     noticed = sum(result["noticed"] for result in results)
     print(f"\n{noticed} of {len(results)} noticed", file=sys.stderr)
 
