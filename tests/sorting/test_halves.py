@@ -99,13 +99,6 @@ def test_halves_equal_a_loop_over_all_valid_vectors(way, m, lower):
         assert_doubly_stochastic(its)
 
 
-@pytest.mark.parametrize("lower", range(9))
-def test_many_and_few_vectors_are_the_same_thing(lower):
-    odds = random_odds(2, 8)
-    torch.testing.assert_close(half(odds, lower), enumerated_half(odds, lower))
-    torch.testing.assert_close(half(odds, lower), exact_half(odds, lower))
-
-
 @ways
 @pytest.mark.parametrize("shape", [(5,), (1, 5), (2, 0, 5), (2, 3, 1, 5)])
 def test_halves_take_any_batch(way, shape):
@@ -128,20 +121,6 @@ def test_odds_of_certainty_lead_to_no_nan(way, lower):
     got.square().sum().backward()
     assert odds.grad is not None
     assert odds.grad.isfinite().all()
-
-
-@ways
-def test_what_is_certain_moves_exactly(way):
-    odds = torch.tensor([110.0, -110.0, 110.0, -110.0, -110.0, 110.0])
-    want = torch.eye(6)[[1, 3, 4, 0, 2, 5]]
-    assert torch.equal(way(odds, 3), want)
-
-
-@ways
-@pytest.mark.parametrize("level", [-110.0, -5.0, 0.0, 5.0, 110.0])
-def test_a_common_factor_of_all_odds_changes_nothing(way, level):
-    odds = torch.linspace(-1.0, 1.0, 6)
-    torch.testing.assert_close(way(odds + level, 3), way(odds, 3), atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -190,41 +169,25 @@ def test_gradients_of_halves(way, m, lower):
     assert gradgradcheck(lambda t: way(t, lower), odds)
 
 
-def test_gradients_of_many_elements():
-    odds = random_odds(70).requires_grad_()
-    weights = random_odds(70, 70, seed=1)
-    assert gradcheck(lambda t: (exact_half(t, 30) * weights).sum(), odds)
-
-
-def test_halves_made_without_gradients_do_not_spoil_later_ones():
-    """What is kept between calls must not be a tensor of inference."""
-    with torch.inference_mode():
-        half(torch.zeros(6, dtype=torch.float64), 1)
-    odds = torch.zeros(6, dtype=torch.float64, requires_grad=True)
-    half(odds, 1).square().sum().backward()
+@pytest.mark.parametrize(("mode", "m"), [(torch.inference_mode, 10), (FakeTensorMode, 11)])
+def test_halves_made_in_another_mode_do_not_spoil_later_ones(mode, m):
+    """Tables are kept between calls; no other test has so many elements, of which one is low."""
+    with mode():
+        assert half(torch.zeros(2, m), 1).shape == (2, m, m)
+    odds = torch.zeros(m, requires_grad=True)
+    matrix = half(odds, 1)
+    assert_doubly_stochastic(matrix)
+    matrix.square().sum().backward()
     assert odds.grad is not None
-
-
-def test_halves_of_fake_tensors_do_not_spoil_later_ones():
-    with FakeTensorMode():
-        assert half(torch.zeros(2, 5), 1).shape == (2, 5, 5)
-    assert_doubly_stochastic(half(torch.zeros(5), 1))
 
 
 # Rows.
 
 
-@pytest.mark.parametrize("bucket", [2, 4, 6, 8])
-def test_rows_equal_a_loop_over_all_valid_vectors(bucket):
-    valid = list(vectors(bucket, bucket // 2))
-    got = half_rows(torch.tensor(valid).bool(), bucket)
-    assert got.tolist() == [rows_of(vector) for vector in valid]
-
-
-@pytest.mark.parametrize("bucket", [2, 4])
-def test_rows_of_several_buckets_stay_in_them(bucket):
-    valid = list(itertools.product(vectors(bucket, bucket // 2), repeat=3))
-    ones = torch.tensor([[*a, *b, *c] for a, b, c in valid]).bool()
+@pytest.mark.parametrize(("bucket", "buckets"), [(2, 1), (4, 1), (6, 1), (8, 1), (2, 3), (4, 3)])
+def test_rows_equal_a_loop_over_all_valid_vectors(bucket, buckets):
+    valid = list(itertools.product(vectors(bucket, bucket // 2), repeat=buckets))
+    ones = torch.tensor([sum(parts, ()) for parts in valid]).bool()
     want = [
         [row + bucket * number for number, part in enumerate(parts) for row in rows_of(part)]
         for parts in valid
@@ -260,12 +223,6 @@ def test_samples_are_some_vectors_each_counted_once(samples, seed):
         for some in itertools.combinations(others, count)
     ]
     assert any(torch.allclose(got, want) for want in several)
-
-
-def test_no_samples_follow_the_odds():
-    odds = torch.tensor([3.0, -1.0, 0.5, 2.0, 4.0, 4.5])
-    assert torch.equal(sampled_half(odds, 6, 0), torch.eye(6)[[1, 2, 3, 0, 4, 5]])
-    assert torch.equal(sampled_half(odds, 2, 0), torch.eye(6)[[1, 0, 2, 3, 4, 5]])
 
 
 @given(st.sampled_from([(2, 2), (8, 2), (8, 4), (12, 6), (16, 16)]), st.integers(0, 20), seeds)
@@ -308,11 +265,6 @@ def test_odds_are_those_of_a_distribution(distribution):
     torch.testing.assert_close(log_odds(t, distribution), want, rtol=1e-6, atol=1e-9)
 
 
-def test_odds_of_student_are_those_of_the_formula():
-    t = torch.linspace(-5, 5, 21, dtype=torch.float64)
-    torch.testing.assert_close(log_odds(t), ((1 + t / (1 + t * t).sqrt()) / 2).logit())
-
-
 @pytest.mark.parametrize("distribution", ["student", "cauchy"])
 def test_heavy_tails_fall_as_a_power_of_the_distance(distribution):
     """In float32 as in float64, and without end: what is far keeps a gradient."""
@@ -352,12 +304,6 @@ def test_what_is_far_is_certain(distribution, dtype):
     )
     assert torch.equal(half(odds, 2), torch.eye(4, dtype=dtype))
     assert (odds[:2].exp() == 0).all()
-
-
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_odds_grow_with_the_distance(distribution):
-    t = torch.linspace(-100, 100, 2001, dtype=torch.float64)
-    assert (log_odds(t, distribution).diff() > 0).all()
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
@@ -417,15 +363,6 @@ def test_polynomials_neither_overflow_nor_vanish(size):
         torch.testing.assert_close(got.detach(), odds.detach()[[0, 2, 3]].sum())
     assert odds.grad is not None
     torch.testing.assert_close(odds.grad.sum(), torch.tensor(3.0))
-
-
-def test_polynomials_take_any_batch():
-    odds = random_odds(2, 3, 5)
-    take = torch.rand(2, 3, 5) < 0.8
-    got = log_symmetric(odds, 2, take=take)
-    assert got.shape == (2, 3)
-    for i, j in itertools.product(range(2), range(3)):
-        torch.testing.assert_close(got[i, j], log_symmetric(odds[i, j], 2, take=take[i, j]))
 
 
 @pytest.mark.parametrize("count", range(5))

@@ -16,8 +16,6 @@ from torch.func import grad, jacrev, vmap
 
 from sparsewire.sorting import order_loss
 
-lengths = st.integers(0, 6)
-
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
     return 2 * torch.randn(shape, dtype=torch.float64, generator=seeded(seed))
@@ -65,34 +63,20 @@ def loss_by_loop(
 # The definition.
 
 
-@given(lengths, seeds, st.sampled_from([0.3, 1.0, 4.0]), st.booleans())
-def test_without_ties_it_is_the_probability_of_all_cuts(n, seed, temperature, ties):
-    keys, target = numbers(n, seed=seed), some_order(n, seed)
-    got = order_loss(keys, target, temperature=temperature, ties=ties)
-    torch.testing.assert_close(got.item(), loss_by_loop(keys, target, temperature))
-
-
-@given(lengths, seeds, st.sampled_from([0.3, 1.0, 4.0]))
-def test_with_ties_it_is_the_probability_of_all_cuts(n, seed, temperature):
-    keys, target = numbers(n, seed=seed), some_ties(n, seed)
-    got = order_loss(keys, target, temperature=temperature)
-    torch.testing.assert_close(
-        got.item(), loss_by_loop(keys, target, temperature), atol=1e-9, rtol=1e-7
-    )
-
-
-@pytest.mark.parametrize("n", [7, 8, 9])
-def test_it_is_the_probability_of_more_cuts(n):
-    keys = numbers(n)
-    for target in (some_order(n, 1), some_ties(n, 1)):
-        torch.testing.assert_close(order_loss(keys, target).item(), loss_by_loop(keys, target))
-
-
-@given(st.floats(-20, 20), st.floats(0.1, 10))
-def test_of_two_keys_it_is_that_of_a_comparison(distance, temperature):
-    keys = torch.tensor([0.0, distance], dtype=torch.float64)
-    got = order_loss(keys, torch.tensor([1, 2]), temperature=temperature)
-    torch.testing.assert_close(got.item(), math.log1p(math.exp(-distance / temperature)))
+@given(
+    n=st.integers(0, 11),
+    seed=seeds,
+    temperature=st.sampled_from([0.3, 1.0, 4.0]),
+    reach=st.sampled_from([None, 1, 2, 3, 6, 12]),
+    tied=st.booleans(),
+)
+def test_it_is_the_probability_of_all_cuts(n, seed, temperature, reach, tied):
+    """With a reach, of those beside each cut; without equal targets, also if ties are not free."""
+    keys, target = numbers(n, seed=seed), (some_ties if tied else some_order)(n, seed)
+    want = loss_by_loop(keys, target, temperature, reach)
+    for ties in (True,) if tied else (True, False):
+        got = order_loss(keys, target, temperature=temperature, reach=reach, ties=ties)
+        torch.testing.assert_close(got.item(), want, atol=1e-9, rtol=1e-7)
 
 
 @given(st.integers(1, 12), seeds)
@@ -114,27 +98,13 @@ def test_wrong_keys_cost_in_proportion_to_their_distance():
 # What does not matter.
 
 
-@given(st.integers(1, 12), seeds)
-def test_without_ties_nothing_is_gained_by_allowing_them(n, seed):
-    keys, target = numbers(3, n, seed=seed), some_order(n, seed).expand(3, n)
-    torch.testing.assert_close(
-        order_loss(keys, target, ties=True), order_loss(keys, target, ties=False)
-    )
-
-
 @given(st.integers(1, 9), seeds)
-def test_ties_that_may_not_change_places_cost_more(n, seed):
-    """Of those the keys decide first, which is the cheapest order."""
+def test_ties_that_may_not_change_places_are_in_the_order_of_keys_and_cost_more(n, seed):
     keys, target = numbers(n, seed=seed), some_ties(n, seed)
     strict = order_loss(keys, target, ties=False).item()
     assert order_loss(keys, target).item() <= strict + 1e-9
-    ranks = (
-        [torch.tensor(order).double() / 100 + target for order in itertools.permutations(range(n))]
-        if n < 5
-        else []
-    )
-    for other in ranks:
-        assert strict <= order_loss(keys, other).item() + 1e-9
+    by_keys = target + keys.argsort().argsort() / 100
+    torch.testing.assert_close(order_loss(keys, by_keys).item(), strict)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
@@ -170,17 +140,13 @@ def test_it_does_not_matter_in_which_order_elements_come(n, seed, ties):
         torch.tensor([0.3, -0.1, 0.0, -0.1]),
         torch.tensor([0.3, -0.5, 0.0, -0.5], dtype=torch.float16),
         torch.tensor([math.inf, -math.inf, 5.0, -math.inf]),
+        torch.tensor([True, False, False, False]),
     ],
     ids=lambda target: str(target.dtype),
 )
 def test_targets_of_any_dtype_tell_nothing_but_an_order(target):
-    keys = numbers(4)
-    assert torch.equal(order_loss(keys, target), order_loss(keys, torch.tensor([2, 0, 1, 0])))
-
-
-def test_targets_may_be_true_or_false():
-    keys, target = numbers(6), torch.tensor([True, False, False, True, True, False])
-    assert torch.equal(order_loss(keys, target), order_loss(keys, target.long()))
+    keys, order = numbers(4), target.unique(return_inverse=True)[1]
+    assert torch.equal(order_loss(keys, target), order_loss(keys, order))
 
 
 # Gradients.
@@ -188,19 +154,9 @@ def test_targets_may_be_true_or_false():
 
 @given(st.integers(2, 9), seeds)
 def test_without_ties_the_loss_is_convex(n, seed):
-    start, end, target = numbers(n, seed=seed), numbers(n, seed=seed + 1), some_order(n, seed)
-    part = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
-    line = torch.lerp(start, end, part)
-    losses = order_loss(line, target.expand_as(line), reduction="none")
-    assert (losses.diff().diff() >= -1e-9).all()
-
-
-@given(st.integers(2, 9), seeds)
-def test_the_largest_target_is_drawn_up_and_the_smallest_down(n, seed):
-    keys, target = numbers(n, seed=seed).requires_grad_(), some_order(n, seed)
-    (gradient,) = torch.autograd.grad(order_loss(keys, target), keys)
-    assert gradient[target.argmax()] < 0 < gradient[target.argmin()]
-    torch.testing.assert_close(gradient.sum().item(), 0.0, atol=1e-9, rtol=0)
+    target = some_order(n, seed)
+    hessian = jacrev(grad(lambda k: order_loss(k, target, ties=False)))(numbers(n, seed=seed))
+    assert torch.linalg.eigvalsh(hessian).min() > -1e-9
 
 
 @pytest.mark.parametrize("distance", [1.0, 1e2, 1e6, 1e30])
@@ -248,13 +204,6 @@ def test_torch_transforms_it(ties):
     torch.testing.assert_close(got, want)
 
 
-def test_its_second_derivative_is_positive():
-    keys, target = numbers(6), some_order(6, 3)
-    hessian = jacrev(grad(lambda k: order_loss(k, target, ties=False)))(keys)
-    assert hessian.isfinite().all()
-    assert torch.linalg.eigvalsh(hessian).min() > -1e-9
-
-
 @pytest.mark.parametrize("size", [1e-30, 1e3, 1e30])
 @pytest.mark.parametrize("ties", [False, True])
 def test_gradients_are_finite_at_any_scale(size, ties):
@@ -293,14 +242,6 @@ def test_a_large_bend_changes_nothing_and_a_small_one_bounds_what_far_keys_cost(
     assert 0 < far < 5 * 0.5 * math.log(1e9)
 
 
-@given(st.integers(0, 11), st.integers(1, 6), seeds, st.booleans())
-def test_with_a_reach_those_beside_a_cut_take_part_in_it(n, reach, seed, tied):
-    keys, target = numbers(n, seed=seed), (some_ties if tied else some_order)(n, seed)
-    got = order_loss(keys, target, temperature=0.7, reach=reach)
-    want = loss_by_loop(keys, target, 0.7, reach)
-    torch.testing.assert_close(got.item(), want, atol=1e-9, rtol=1e-7)
-
-
 def test_with_a_reach_of_one_it_is_that_of_comparisons_of_neighbours():
     keys = numbers(3, 50)
     neighbours = keys.sort(dim=-1, descending=True).values.diff()
@@ -310,12 +251,6 @@ def test_with_a_reach_of_one_it_is_that_of_comparisons_of_neighbours():
     torch.testing.assert_close(got, want.sum(-1))
     bent = order_loss(keys, target, reach=1, temperature=2.0, bend=0.3, reduction="none")
     torch.testing.assert_close(bent, (0.3 * torch.log1p(want / 0.3)).sum(-1))
-
-
-@pytest.mark.parametrize("reach", [7, 8, 100])
-def test_a_reach_beyond_all_elements_changes_nothing(reach):
-    keys, target = numbers(3, 8), some_ties(24, 0).view(3, 8)
-    torch.testing.assert_close(order_loss(keys, target, reach=reach), order_loss(keys, target))
 
 
 # Shapes and dtypes.
