@@ -44,7 +44,7 @@ def test_checkpoints_are_saved_every_so_many_steps_and_at_the_end(folder: Path) 
 
 def test_the_best_checkpoint_is_of_the_best_evaluation(folder: Path) -> None:
     """With a large learning rate and noise the last one is not the best."""
-    experiment = Toy(lr=0.8, schedule=False, steps=50, noise=2.0)
+    experiment = Toy(lr=0.8, schedule="none", steps=50, noise=2.0)
     state = finished(experiment, folder)
     errors, steps = state["curve"]["error"], state["curve"]["step"]
     best = min(range(1, len(errors)), key=lambda i: errors[i])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ class Toy(Experiment):
 
     drop: float = 0.3
     noise: float = 0.1
-    schedule: bool = True
+    schedule: Literal["none", "halved", "cycle"] = "halved"
     frames: bool = True
     nan_at: tuple[int, ...] = ()
     burst_at: int | None = None
@@ -48,11 +48,7 @@ class Toy(Experiment):
     stop_with: int = signal.SIGTERM
 
     name: ClassVar[str] = "toy"
-    bookkeeping: ClassVar[frozenset[str]] = Experiment.bookkeeping | {
-        "stop_at",
-        "stop_with",
-        "rates",
-    }
+    bookkeeping = Experiment.bookkeeping | {"stop_at", "stop_with", "rates"}
 
     def resolved(self) -> "Toy":
         return dataclasses.replace(self, **self.shared_defaults(12))
@@ -86,9 +82,11 @@ class ToyTrial(Trial):
         self.linear = nn.Linear(4, 1)
         model = nn.Sequential(self.linear, nn.Dropout(args.drop))
         optimizer = torch.optim.Adam(model.parameters(), lr=args.lr or 0.05)
-        schedule = None
-        if args.schedule:
-            schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, halved_every_four)
+        schedule, rates = None, torch.optim.lr_scheduler
+        if args.schedule == "halved":
+            schedule = rates.LambdaLR(optimizer, lambda step: 0.5 ** (step // 4))
+        elif args.schedule == "cycle":  # moves Adam's first beta too
+            schedule = rates.OneCycleLR(optimizer, 0.1, total_steps=(args.steps or 12) + 1)
         self.cursor = Cursor()
         super().__init__(model, optimizer, schedule, {"cursor": self.cursor})
 
@@ -124,10 +122,6 @@ class ToyTrial(Trial):
 
     def constants(self) -> dict[str, Tensor]:
         return {"shape": torch.tensor([1, 4])}
-
-
-def halved_every_four(step: int) -> float:
-    return 0.5 ** (step // 4)
 
 
 def training_of(experiment: Experiment, folder: Path, seed: int = 0) -> Training:
@@ -197,8 +191,10 @@ def toy_trial(training: Training) -> ToyTrial:
 
 
 def stop(experiment: Any, folder: Path, step: int, number: int = signal.SIGTERM) -> None:
-    """Run until a signal comes right after a step."""
+    """Run, or continue, until a signal comes right after a step."""
     training = training_of(experiment, folder)
+    if training.checkpoints.exist():
+        assert training.resume() == []
     after_step = training.trial.after_step
 
     def raise_signal() -> None:
