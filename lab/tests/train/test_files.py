@@ -60,19 +60,6 @@ def test_whatever_fails_leaves_the_old_file_and_nothing_else(
     assert path.read_bytes() == b"new"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / "locked"
-    folder.mkdir(mode=0o500)
-    for write in (
-        lambda: write_whole(folder / "file", b"x"),
-        lambda: append_line(folder / "x", ""),
-    ):
-        with pytest.raises(DiskError, match="locked"):
-            write()
-    assert names(folder) == []
-
-
 def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"old")
     with pytest.raises(DiskError, match=r"file.inside could not be written"):

@@ -31,46 +31,28 @@ def ignore(*_: object) -> None:
 @pytest.mark.parametrize(
     ("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")]
 )
-def test_a_first_signal_is_answered_at_once_if_wanted(
-    number: int, name: str, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("announce", [True, False])
+def test_a_first_signal_is_noted_and_answered_if_wanted_and_then_ctrl_c_interrupts(
+    announce: bool, number: int, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with Interrupts(announce=True):
+    with Interrupts(announce) as interrupts:
+        assert ignore not in handlers()
+        assert interrupts.received is None
         signal.raise_signal(number)
+        assert interrupts.received == number
         answer = f"\n{name}: saving and stopping soon; Ctrl-C stops now, without saving\n"
-        assert capfd.readouterr().err == answer
-        signal.raise_signal(signal.SIGTERM)
+        assert capfd.readouterr().err == (answer if announce else "")
+        signal.raise_signal(signal.SIGTERM)  # waits as the first
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    with Interrupts():
-        signal.raise_signal(number)
     assert capfd.readouterr().err == ""
-
-
-def test_handlers_are_set_and_given_back_also_after_an_error() -> None:
-    with Interrupts():
-        assert ignore not in handlers()
     assert handlers() == [ignore, ignore]
+
+
+def test_handlers_are_given_back_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), Interrupts():
         raise ZeroDivisionError
     assert handlers() == [ignore, ignore]
-
-
-@pytest.mark.parametrize("first", SIGNALS)
-def test_a_first_signal_is_noted_and_ctrl_c_after_it_interrupts(first: signal.Signals) -> None:
-    with Interrupts() as interrupts:
-        assert interrupts.received is None
-        signal.raise_signal(first)
-        assert interrupts.received == first
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert handlers() == [ignore, ignore]
-
-
-def test_a_second_sigterm_waits_as_the_first() -> None:
-    with Interrupts() as interrupts:
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-        assert interrupts.received == signal.SIGTERM
 
 
 def test_other_threads_leave_the_handlers() -> None:

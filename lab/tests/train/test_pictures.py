@@ -15,7 +15,7 @@ from lab.tests.train.toy import (
     assert_identical,
     finished,
     resumed,
-    training_of,
+    stop,
     without_times,
 )
 from PIL import Image
@@ -32,7 +32,6 @@ from sparsewire_lab.figures.pictures import (
 )
 from sparsewire_lab.identity.experiment import Identity
 from sparsewire_lab.sorting.experiment import Sorting
-from sparsewire_lab.train.loop import StoppedError
 from sparsewire_lab.train.randomness import random_state
 from sparsewire_lab.train.tensorboard import Events
 
@@ -72,22 +71,6 @@ def small(kind: str, **more: Any) -> Any:
     return made.resolved()
 
 
-class Shown(ToyTrial):
-    """A toy with a picture of its weights, which grows with the steps."""
-
-    def pictures(self, step: int, frame: dict[str, Any]) -> dict[str, Any]:
-        assert torch.equal(frame["weight"], self.linear.weight)
-        return {"weights": np.full((2, step + 1, 3), 7, dtype=np.uint8)}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ShownToy(Toy):
-    """An experiment with pictures."""
-
-    def build(self, seed: int, device: torch.device) -> Shown:
-        return Shown(self, seed, device)
-
-
 def test_pictures_are_written_by_name_and_step(tmp_path: Path) -> None:
     first, second = np.zeros((2, 3, 3), dtype=np.uint8), np.full((4, 1, 3), 9, dtype=np.uint8)
     with Events(tmp_path, 0) as events:
@@ -104,28 +87,27 @@ def test_pictures_are_written_by_name_and_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_run_shows_a_picture_at_each_evaluation_also_after_it_was_stopped(
-    tmp_path: Path,
-) -> None:
-    with pytest.raises(StoppedError):
-        training_of(ShownToy(tensorboard=True, stop_at=7), tmp_path).run()
-    resumed(ShownToy(tensorboard=True), tmp_path)
-    shown = pictures_of(tmp_path / "events")["weights"]
-    assert [(step, picture.shape) for step, picture in shown] == [
-        (step, (2, step + 1, 3)) for step in (0, 4, 8, 12)
-    ]
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_nothing_is_drawn_without_tensorboard(
+def test_a_run_draws_a_picture_at_each_evaluation_but_none_without_tensorboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(*_: object) -> None:
-        raise AssertionError("was asked for a picture")
+    """Also after it was stopped."""
+    drawn: list[int] = []
 
-    monkeypatch.setattr(Shown, "pictures", never)
-    finished(ShownToy(), tmp_path)
+    def pictures(_: ToyTrial, step: int, frame: dict[str, Any]) -> dict[str, np.ndarray]:
+        assert frame.keys() == {"weight"}
+        drawn.append(step)
+        return {"weights": np.full((2, step + 1, 3), 7, dtype=np.uint8)}
+
+    monkeypatch.setattr(ToyTrial, "pictures", pictures)
+    finished(Toy(), tmp_path / "without")
+    assert drawn == []
     assert not list(tmp_path.rglob("events*"))
+    stop(Toy(tensorboard=True), tmp_path, 7)
+    resumed(Toy(tensorboard=True), tmp_path)
+    shown = pictures_of(tmp_path / "events")["weights"]
+    sizes = [(step, picture.shape) for step, picture in shown]
+    assert sizes == [(step, (2, step + 1, 3)) for step in (0, 4, 8, 12)]
+    assert drawn == [0, 4, 8, 12]
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -168,9 +150,8 @@ def test_pictures_are_small_and_leave_all_randomness(kind: str, more: dict[str, 
     trial = small(kind, **more).build(0, CPU)
     trial.model.eval()
     with torch.no_grad():
-        frame = trial.snapshot(2)
         before = random_state(CPU)
-        pictures = trial.pictures(2, frame)
+        pictures = trial.pictures(2, trial.snapshot(2))
         assert_identical(random_state(CPU), before)
     assert bool(pictures) == (more != {"model": "convnet"})
     for picture in pictures.values():
@@ -195,11 +176,13 @@ def test_drawing_takes_milliseconds() -> None:
 
 
 def test_tuples_lie_where_their_means_are() -> None:
-    means = torch.tensor([[0.0, 3.0], [2.0, 1.0]])
+    """And those outside of the matrix are left out."""
+    inf = float("inf")
+    means = torch.tensor([[0.0, 3.0], [2.0, 1.0], [1e30, 0.0], [-1e30, 0.0], [inf, 0.0]])
     ones = (torch.tensor([0, 1]), torch.tensor([0, 1]))
     drawn = torch.tensor([[3, 0]])
-    values = torch.tensor([1.0, -1.0])
-    picture = draw_tuples(means, torch.full((2, 2), 1e-6), values, 4, ones, drawn)
+    values = torch.tensor([1.0, -1.0, 1.0, 1.0, 1.0])
+    picture = draw_tuples(means, torch.full((5, 2), 1e-6), values, 4, ones, drawn)
     assert picture.shape == (256, 256, 3)
     cells = picture.reshape(4, 64, 4, 64, 3).swapaxes(1, 2)
     assert count(cells[0, 3], BLUE) == count(picture, BLUE) == 26**2
@@ -218,13 +201,6 @@ def test_a_ring_is_a_standard_deviation_wide() -> None:
     rows, columns = (picture == (158, 188, 218)).all(-1).nonzero()
     assert (rows.min(), rows.max()) == (128 - 64, 128 + 64)
     assert (columns.min(), columns.max()) == (128 - 32, 128 + 32)
-
-
-def test_tuples_outside_of_the_matrix_are_left_out() -> None:
-    means = torch.tensor([[1e30, 0.0], [-1e30, 0.0], [float("inf"), 0.0]])
-    ones = (torch.tensor([0]), torch.tensor([0]))
-    picture = draw_tuples(means, torch.ones(3, 2), torch.ones(3), 4, ones)
-    assert count(picture, BLUE) == 0
 
 
 def test_frames_lie_around_what_was_read() -> None:
@@ -249,12 +225,8 @@ def test_numbers_that_are_not_in_their_place_are_marked() -> None:
     assert bars == [BLUE, RED, RED]
     assert (picture[:28, 6:] == 99).all()  # the smallest is on top
     assert (picture[28:, 6:] == 0).all()
-
-
-def test_equal_numbers_may_change_places() -> None:
-    images = torch.zeros(1, 2, 1, 28, 28, dtype=torch.uint8)
-    picture = draw_order(images, torch.tensor([[1, 0]]), torch.tensor([[4, 4]]))
-    assert count(picture, RED) == 0
+    values[:] = 4  # equal numbers may change places
+    assert count(draw_order(images, order, values), RED) == 0
 
 
 def test_points_rise_to_the_right() -> None:

@@ -9,6 +9,7 @@ import torch
 
 from sparsewire_lab.train.checkpoints import Checkpoints, read_checkpoint
 from sparsewire_lab.train.randomness import random_state, seed_all, set_random_state
+from sparsewire_lab.train.trial import generator
 
 CPU = torch.device("cpu")
 
@@ -28,30 +29,22 @@ def sampled() -> list[Any]:
     ]
 
 
-def test_all_generators_go_on_identically_as_often_as_asked() -> None:
+def test_all_generators_go_on_identically_from_a_checkpoint_as_often_as_asked(
+    tmp_path: Path,
+) -> None:
     """A saved state does not move with the generators, and saving it does not move them."""
+    checkpoints = Checkpoints(tmp_path)
     seed_all(3)
     want = [sampled(), sampled(), sampled()]
     seed_all(3)
     assert sampled() == want[0]
     state = random_state(CPU)
     assert sampled() == want[1]
+    checkpoints.save({"random": state})
     seed_all(4)
-    assert sampled() != want[0]
     for _ in range(2):
-        set_random_state(state, CPU)
+        set_random_state(read_checkpoint(checkpoints.last)["random"], CPU)
         assert [sampled(), sampled()] == want[1:]
-
-
-def test_they_go_on_after_a_checkpoint(tmp_path: Path) -> None:
-    seed_all(5)
-    sampled()
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save({"random": random_state(CPU)})
-    want = sampled()
-    seed_all(0)
-    set_random_state(read_checkpoint(checkpoints.last)["random"], CPU)
-    assert sampled() == want
 
 
 def test_a_seed_decides_every_generator() -> None:
@@ -61,3 +54,11 @@ def test_a_seed_decides_every_generator() -> None:
     assert sampled() == first
     seed_all(2**33 + 2)
     assert all(a != b for a, b in zip(sampled(), first, strict=True))
+
+
+def test_generators_of_evaluations_are_apart_from_the_default_one() -> None:
+    before = torch.get_rng_state()
+    first = torch.randn(5, generator=generator(3, CPU))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(torch.randn(5, generator=generator(3, CPU)), first)
+    assert not torch.equal(torch.randn(5, generator=generator(4, CPU)), first)

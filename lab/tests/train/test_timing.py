@@ -1,6 +1,7 @@
 """How long a step takes: stretches of steps, by a clock that the test turns."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,50 +30,31 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def stretch(timing: Timing, clock: Clock, first: int, last: int, seconds: float) -> None:
-    timing.begin(first)
-    clock.now += seconds
-    timing.end(last)
-
-
+@pytest.mark.parametrize(
+    ("stretches", "want"),
+    [
+        ([], None),
+        ([(5, 5, 9.0)], None),  # without a step
+        ([(5, 5, 9.0), (5, 7, 1.0), (7, 7, 9.0)], 500.0),
+        ([(0, 8, 2.0)], 250.0),
+        ([(0, 8, 2.0), (10, 20, 0.5), (20, 30, 0.5)], 50.0),
+        # The first is left out if there are others, and one slow stretch changes no median.
+        ([(0, 1, 60.0)], 60_000.0),
+        ([(0, 1, 60.0), (1, 2, 3.0), (2, 3, 1.0), (3, 4, 100.0)], 3000.0),
+    ],
+)
 def test_a_step_takes_its_share_of_a_stretch_and_what_lies_between_does_not_count(
-    clock: Clock,
+    stretches: list[tuple[int, int, float]], want: float | None, clock: Clock
 ) -> None:
     timing = Timing(CPU)
-    stretch(timing, clock, 0, 8, 2.0)
-    assert timing.step_ms == 250.0
-    for first in (10, 20):
+    for first, last, seconds in stretches:
+        timing.begin(0)  # is forgotten with the next beginning
         clock.now += 1000.0
-        stretch(timing, clock, first, first + 10, 0.5)
-    assert timing.step_ms == 50.0
+        timing.begin(first)
+        clock.now += seconds
+        timing.end(last)
+    assert timing.step_ms == want
     assert timing.peak_memory is None  # known of GPUs alone
-
-
-def test_the_first_stretch_is_left_out_if_there_are_others(clock: Clock) -> None:
-    timing = Timing(CPU)
-    stretch(timing, clock, 0, 1, 60.0)
-    assert timing.step_ms == 60_000.0
-    for first, seconds in ((1, 3.0), (2, 1.0), (3, 100.0)):
-        stretch(timing, clock, first, first + 1, seconds)
-    assert timing.step_ms == 3000.0  # the median of the others: one slow stretch changes nothing
-
-
-def test_stretches_without_steps_do_not_count(clock: Clock) -> None:
-    timing = Timing(CPU)
-    assert timing.step_ms is None
-    stretch(timing, clock, 5, 5, 9.0)
-    assert timing.step_ms is None
-    stretch(timing, clock, 5, 7, 1.0)
-    stretch(timing, clock, 7, 7, 9.0)
-    assert timing.step_ms == 500.0
-
-
-def test_a_new_beginning_forgets_the_one_before(clock: Clock) -> None:
-    timing = Timing(CPU)
-    timing.begin(0)
-    clock.now += 50.0
-    stretch(timing, clock, 4, 5, 1.0)
-    assert timing.step_ms == 1000.0
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
@@ -90,53 +72,32 @@ def test_the_peak_is_of_steps_and_not_of_what_lies_between() -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("start", "stretches"), [(0, 5), (6, 3)])
 def test_evaluations_and_checkpoints_take_nothing_from_the_steps(
-    folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    start: int, stretches: int, folder: Path, clock: Clock
 ) -> None:
     """Every step takes a second on the clock, an evaluation an hour, and saving a day."""
-    training = training_of(Toy(steps=12, evaluate_every=4, checkpoint_every=5), folder)
-    slow = {"evaluate": 3600.0, "snapshot": 3600.0}
-    for name, seconds in slow.items():
-        method = getattr(training.trial, name)
+    if start:
+        stop(Toy(), folder, start)
+    training = training_of(Toy(), folder)
+    if start:
+        training.resume()
 
-        def waits(*given: object, method: object = method, seconds: float = seconds) -> object:
+    def slow(owner: Any, name: str, seconds: float) -> None:
+        method = getattr(owner, name)
+
+        def waits(*given: object) -> object:
             clock.now += seconds
-            return method(*given)  # pyright: ignore[reportCallIssue]
+            return method(*given)
 
-        monkeypatch.setattr(training.trial, name, waits)
-    advance, write = training.advance, training._write
+        setattr(owner, name, waits)
 
-    def one_second() -> torch.Tensor:
-        clock.now += 1.0
-        return advance()
-
-    def one_day(save: object) -> None:
-        clock.now += 86_400.0
-        write(save)  # pyright: ignore[reportArgumentType]
-
-    monkeypatch.setattr(training, "advance", one_second)
-    monkeypatch.setattr(training, "_write", one_day)
+    slow(training, "advance", 1.0)
+    slow(training.trial, "evaluate", 3600.0)
+    slow(training.trial, "snapshot", 3600.0)
+    slow(training, "_write", 86_400.0)
     training.run()
     training.conclude()
-    assert training.step == 12
-    # Between the steps 0, 4, 5, 8, 10 and 12, at which it was judged or saved.
-    assert training.timing._milliseconds == [1000.0] * 5
+    # Between the steps 0, 4, 5, 8, 10 and 12, at which it was judged or saved; or 6, 8, 10 and 12.
+    assert training.timing._milliseconds == [1000.0] * stretches
     assert training.timing.step_ms == 1000.0
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_a_resumed_run_times_the_steps_that_it_makes(folder: Path, clock: Clock) -> None:
-    stop(Toy(), folder, 6)
-    training = training_of(Toy(), folder)
-    training.resume()
-    clock.now += 500.0
-    advance = training.advance
-
-    def two_seconds() -> torch.Tensor:
-        clock.now += 2.0
-        return advance()
-
-    training.advance = two_seconds
-    training.run()
-    # Between the steps 6, 8, 10 and 12.
-    assert training.timing._milliseconds == [2000.0] * 3
