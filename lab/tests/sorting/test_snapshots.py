@@ -1,16 +1,13 @@
 """What a run of the sorting experiment keeps for figures: keys of fixed numbers, and one sort."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from lab.tests.sorting.sorts import build, of_every_method
+from lab.tests.sorting.sorts import build, of_every_method, run
 
 from sparsewire.sorting import QuickSort
-from sparsewire_lab.cli.main import main
 from sparsewire_lab.data.numbers import pictures
 from sparsewire_lab.sorting import trial as sorting_trial
 from sparsewire_lab.sorting.keys_file import read_keys, sort_of
@@ -28,40 +25,32 @@ def judged(**options: Any) -> SortingTrial:
     return trial
 
 
-@pytest.mark.parametrize("size", [4, 16, 7, 32])
-@torch.no_grad()
-def test_a_few_hundred_keys_are_kept(size):
-    trial = judged(size=size, sets=100)
-    keys, values = trial.snapshot(0)["keys"], trial.constants()["values"]
-    assert keys.shape == values.shape == (300,)
-    torch.testing.assert_close(keys, trial.keys().flatten()[:300])
-    assert torch.equal(values, trial.sets.values.flatten()[:300].int())
-
-
 @of_every_method
+@pytest.mark.parametrize("size", [4, 32])
 @torch.no_grad()
-def test_keys_are_kept_and_halves_by_methods_that_sort_in_steps(method):
-    """Six sets of four numbers: all of them."""
-    trial = judged(method=method)
+def test_a_few_hundred_keys_are_kept_and_halves_by_methods_that_sort_in_steps(method, size):
+    trial = judged(method=method, size=size, sets=320 // size)
     frame, constants = trial.snapshot(0), trial.constants()
     stepwise = method in STEPWISE
     assert list(frame) == (["keys", "halves"] if stepwise else ["keys"])
     assert list(constants) == (["values", "images"] if stepwise else ["values"])
-    assert frame["keys"].dtype == torch.float32
-    torch.testing.assert_close(frame["keys"], trial.keys().flatten())
-    assert torch.equal(constants["values"], trial.sets.values.flatten().int())
+    assert (frame["keys"].dtype, frame["keys"].shape) == (torch.float32, (300,))
+    torch.testing.assert_close(frame["keys"], trial.keys().flatten()[:300])
+    assert torch.equal(constants["values"], trial.sets.values.flatten()[:300].int())
 
 
 @pytest.mark.parametrize("method", ["likelihood", "exact"])
 @pytest.mark.parametrize(("size", "levels"), [(2, 1), (4, 2), (5, 3), (8, 3)])
 @torch.no_grad()
-def test_halves_are_those_of_the_first_set(method, size, levels):
-    trial = judged(method=method, size=size, temperature=0.5)
-    halves = trial.snapshot(0)["halves"]
+def test_halves_and_images_are_those_of_the_first_set(method, size, levels):
+    trial = judged(method=method, size=size, places=2, temperature=0.5)
+    halves, images = trial.snapshot(0)["halves"], trial.constants()["images"]
     want = torch.stack(QuickSort(temperature=0.5).halves(trial.keys()[0]))
     assert halves.shape == (levels, size, size)
     assert halves.dtype == torch.float16
     torch.testing.assert_close(halves.float(), want, atol=1e-3, rtol=0)
+    assert (images.dtype, images.shape) == (torch.uint8, (size, 2, 28, 28))
+    torch.testing.assert_close(images.float() / 255, pictures(trial.judged, trial.sets.which[0]))
 
 
 @torch.no_grad()
@@ -75,14 +64,6 @@ def test_sampled_halves_are_drawn_apart_from_everything_else():
     assert torch.equal(trial.snapshot(3)["halves"], first)
     assert not torch.equal(trial.snapshot(4)["halves"], first)
     torch.testing.assert_close(first.float().sum(-2), torch.ones(3, 8), atol=2e-3, rtol=0)
-
-
-def test_images_are_those_of_the_first_set():
-    trial = judged(places=2)
-    images = trial.constants()["images"]
-    assert images.dtype == torch.uint8
-    assert images.shape == (4, 2, 28, 28)
-    torch.testing.assert_close(images.float() / 255, pictures(trial.judged, trial.sets.which[0]))
 
 
 @torch.no_grad()
@@ -105,22 +86,13 @@ def test_few_digits_are_read_for_it(monkeypatch):
 
 # In a run.
 
-WORDS = ["--data", "digits", "--size", "4", "--places", "2", "--batch", "4", "--steps", "4"]
-WORDS += ["--sets", "20", "--evaluate-every", "2", "--device", "cpu", "--quiet"]
-WORDS += ["--no-tensorboard", "--network", "wide"]
-
-
-def run(out: Path, *words: str) -> dict[str, Any]:
-    assert main(["sorting", *WORDS, *words, "--out", str(out)]) == 0
-    (line,) = (out / "sorting.jsonl").read_text().splitlines()
-    return json.loads(line)
-
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("method", ["likelihood", "sampled", "odd_even", None])
 def test_a_run_leaves_a_file_that_figures_read(method, tmp_path):
     """Unless it keeps no frames."""
-    record = run(tmp_path, *(["--method", method] if method else ["--no-keep-frames"]))
+    words = ["--method", method] if method else ["--no-keep-frames"]
+    record = run(tmp_path, "--places", "2", *words)
     names = {"sorting-errors-2-digits.png"}
     if method is None:
         assert record["wiring"] is None
@@ -128,7 +100,7 @@ def test_a_run_leaves_a_file_that_figures_read(method, tmp_path):
     else:
         kept = read_keys(tmp_path / record["wiring"])
         names.add("sorting-4x2-digits-keys.png")
-        assert kept.step.tolist() == [0, 2, 4]
+        assert kept.step.tolist() == [0, 3, 4]
         assert kept.keys.shape == (3, 80)
         assert not np.array_equal(kept.keys[0], kept.keys[2])
         assert (kept.halves is None) == (method == "odd_even")
