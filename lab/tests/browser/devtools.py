@@ -1,134 +1,119 @@
 """A small client of Chromium's DevTools protocol: a browser, its pages, and what they did.
 
-Nothing but the standard library: a websocket is a handshake and frames with a short head.
+Messages are JSON, and end with a zero byte. They go through two pipes, of which Chromium knows by
+the numbers 3 and 4.
 """
 
-import base64
 import json
 import os
-import shutil
-import socket
-import struct
+import select
 import subprocess
 import time
-import urllib.parse
-import urllib.request
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"),
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"),
     *("--no-first-run", "--disable-extensions", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--mute-audio", "--hide-scrollbars"),
     "--disable-dev-shm-usage",
 )
-_TEXT, _CLOSE, _PING, _PONG = 1, 8, 9, 10
+# The numbers of keys, and what they write.
+_KEYS = {"ArrowLeft": (37, ""), "ArrowRight": (39, ""), "Enter": (13, "\r"), " ": (32, " ")}
+_WITH_PIPES = 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
 
 
-def find_chromium() -> str | None:
-    """Where a Chromium is; the variable CHROMIUM names one that is elsewhere."""
-    named = os.environ.get("CHROMIUM")
-    return shutil.which(named) if named else next(filter(None, map(shutil.which, _NAMES)), None)
+class Browser:
+    """A Chromium without a window."""
 
+    def __init__(self, program: str, folder: Path) -> None:
+        words = ["sh", "-c", _WITH_PIPES, "sh", program, *_FLAGS, f"--user-data-dir={folder}"]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._number = 0
+        self._received = b""
+        self.events: list[dict[str, Any]] = []
+        self.call("Browser.getVersion", timeout=60)  # wait until it has started
 
-class Socket:
-    """A websocket to an address of this machine."""
+    def call(
+        self, method: str, session: str | None = None, timeout: float = 30, **arguments: Any
+    ) -> dict[str, Any]:
+        """Call a method of the protocol, and wait for its answer."""
+        self._number += 1
+        question = {"id": self._number, "method": method, "params": arguments}
+        question |= {"sessionId": session} if session else {}
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(question).encode() + b"\0")
+        self._process.stdin.flush()
+        end = time.monotonic() + timeout
+        while (message := self._receive(end)).get("id") != self._number:
+            self.events.append(message)
+        if "error" in message:
+            raise RuntimeError(f"{method}: {message['error']['message']}")
+        return message["result"]
 
-    def __init__(self, address: str, timeout: float = 30) -> None:
-        parts = urllib.parse.urlsplit(address)
-        assert parts.hostname is not None
-        self._socket = socket.create_connection((parts.hostname, parts.port or 80), timeout)
-        key = base64.b64encode(os.urandom(16)).decode()
-        head = (
-            f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nUpgrade: websocket\r\n"
-            f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
-        )
-        self._socket.sendall(head.encode())
-        self._file = self._socket.makefile("rb")
-        status = self._file.readline()
-        if b" 101 " not in status:
-            raise ConnectionError(f"the browser must answer with 101; got {status!r}")
-        while self._file.readline().strip():
-            pass
-
-    def send(self, text: str, kind: int = _TEXT) -> None:
-        data, mask = text.encode(), os.urandom(4)
-        size = len(data)
-        if size < 126:
-            head = struct.pack(">BB", 0x80 | kind, 0x80 | size)
-        elif size < 2**16:
-            head = struct.pack(">BBH", 0x80 | kind, 0x80 | 126, size)
-        else:
-            head = struct.pack(">BBQ", 0x80 | kind, 0x80 | 127, size)
-        stream = (mask * (size // 4 + 1))[:size]
-        masked = (int.from_bytes(data) ^ int.from_bytes(stream)).to_bytes(size)
-        self._socket.sendall(head + mask + masked)
-
-    def receive(self, timeout: float) -> str:
-        """The next message, all of its parts."""
-        self._socket.settimeout(timeout)
-        message = b""
-        while True:
-            first, second = self._file.read(2)
-            size = second & 0x7F
-            if size == 126:
-                (size,) = struct.unpack(">H", self._file.read(2))
-            elif size == 127:
-                (size,) = struct.unpack(">Q", self._file.read(8))
-            data, kind = self._file.read(size), first & 0x0F
-            if kind == _PING:
-                self.send(data.decode(), _PONG)
-            elif kind == _CLOSE:
-                raise ConnectionError("the browser closed the connection")
-            else:
-                message += data
-                if first & 0x80:
-                    return message.decode()
+    def _receive(self, end: float) -> dict[str, Any]:
+        """The next message."""
+        assert self._process.stdout is not None
+        while b"\0" not in self._received:
+            ready, _, _ = select.select([self._process.stdout], [], [], end - time.monotonic())
+            if not ready:
+                raise TimeoutError("Chromium did not answer in time")
+            data = os.read(self._process.stdout.fileno(), 2**20)
+            if not data:
+                raise ConnectionError(f"Chromium ended with status {self._process.wait(10)}")
+            self._received += data
+        message, _, self._received = self._received.partition(b"\0")
+        return json.loads(message)
 
     def close(self) -> None:
-        self._file.close()
-        self._socket.close()
+        self._process.terminate()
+        try:
+            self._process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
 
 class Page:
-    """One page: what it does is noted in `problems` and `requests`."""
+    """A new page of a browser."""
 
-    def __init__(self, address: str) -> None:
-        self._socket = Socket(address)
-        self._number = 0
-        self.problems: list[str] = []
-        self.requests: list[str] = []
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = browser.call("Target.attachToTarget", targetId=self._target, flatten=True)
+        self._session: str = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         # Only a page in front has the focus, and a browser without a window has none in front.
         self.call("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def call(self, method: str, timeout: float = 30, **arguments: Any) -> dict[str, Any]:
-        """Call a method of the protocol, and wait for its answer."""
-        self._number += 1
-        number = self._number
-        self._socket.send(json.dumps({"id": number, "method": method, "params": arguments}))
-        end = time.monotonic() + timeout
-        while True:
-            message = json.loads(self._socket.receive(max(end - time.monotonic(), 0.01)))
-            if message.get("id") == number:
-                if "error" in message:
-                    raise RuntimeError(f"{method}: {message['error']['message']}")
-                return message["result"]
-            self._note(message)
+        """Call a method of the protocol on this page."""
+        return self._browser.call(method, self._session, timeout, **arguments)
 
-    def _note(self, message: dict[str, Any]) -> None:
-        method, found = message.get("method"), message.get("params", {})
-        if method == "Runtime.exceptionThrown":
-            self.problems.append(json.dumps(found["exceptionDetails"])[:600])
-        elif method == "Runtime.consoleAPICalled" and found["type"] in ("error", "warning"):
-            self.problems.append(json.dumps(found["args"])[:600])
-        elif method == "Log.entryAdded" and found["entry"]["level"] in ("error", "warning"):
-            self.problems.append(found["entry"]["text"])
-        elif method == "Network.requestWillBeSent":
-            self.requests.append(found["request"]["url"])
+    def events(self, method: str) -> list[dict[str, Any]]:
+        """What the page did so far, of one kind."""
+        wanted = {"method": method, "sessionId": self._session}
+        return [
+            event["params"] for event in self._browser.events if wanted.items() <= event.items()
+        ]
+
+    @property
+    def requests(self) -> list[str]:
+        """The addresses that were asked for."""
+        return [event["request"]["url"] for event in self.events("Network.requestWillBeSent")]
+
+    @property
+    def problems(self) -> list[str]:
+        """Errors and warnings."""
+        bad = ("error", "warning")
+        logged = [event["entry"] for event in self.events("Log.entryAdded")]
+        found = self.events("Runtime.exceptionThrown")
+        found += [
+            event for event in self.events("Runtime.consoleAPICalled") if event["type"] in bad
+        ]
+        found += [entry for entry in logged if entry["level"] in bad]
+        return [json.dumps(event)[:600] for event in found]
 
     def open(self, path: Path, width: int, **media: str) -> None:
         """Open a file in a window of this width; `media` are features such as those of colour."""
@@ -149,6 +134,14 @@ class Page:
             raise RuntimeError(f"{script}: {json.dumps(found['exceptionDetails'])[:600]}")
         return found["result"].get("value")
 
+    def get(self, selector: str, what: str) -> Any:
+        """Return a property of the first element that is selected, or what a method of it gives."""
+        return self.run(f"document.querySelector('{selector}').{what}")
+
+    def count(self, selector: str) -> int:
+        """Return how many elements are selected."""
+        return self.run(f"document.querySelectorAll('{selector}').length")
+
     def wait(self, script: str, timeout: float = 10) -> None:
         """Wait until an expression is true."""
         end = time.monotonic() + timeout
@@ -161,66 +154,27 @@ class Page:
         """Send an event of the mouse: Pressed, Released, Moved or Wheel."""
         self.call("Input.dispatchMouseEvent", type=f"mouse{kind}", x=x, y=y, **more)
 
-    def key(self, key: str, code: str = "", text: str = "") -> None:
-        """Press and release a key."""
-        numbers = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32}
-        number = numbers.get(key, ord(key[0].upper()))
-        what = {"key": key, "code": code or key, "windowsVirtualKeyCode": number}
-        self.call("Input.dispatchKeyEvent", type="keyDown", **what, text=text)
-        self.call("Input.dispatchKeyEvent", type="keyUp", **what)
+    def place(self, selector: str, x: float = 0.5, y: float = 0.5) -> tuple[float, float]:
+        """Return a place on the screen, in shares of an element that is brought into view."""
+        self.get(selector, "scrollIntoView({block: 'center'})")
+        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        box = self.get(selector, "getBoundingClientRect().toJSON()")
+        return box["x"] + x * box["width"], box["y"] + y * box["height"]
 
-    def picture(self, path: Path, whole: bool = False) -> Path:
-        """Write what is seen, or the whole page, as a PNG file."""
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(found["data"]))
-        return path
+    def click(self, selector: str) -> None:
+        """Click on the middle of an element."""
+        x, y = self.place(selector)
+        for kind in ("Pressed", "Released"):
+            self.mouse(kind, x, y, button="left", clickCount=1)
+
+    def key(self, selector: str, *keys: str) -> None:
+        """Give an element the focus, and press and release keys."""
+        self.get(selector, "focus()")
+        for key in keys:
+            number, text = _KEYS[key]
+            what = {"key": key, "code": key, "windowsVirtualKeyCode": number}
+            self.call("Input.dispatchKeyEvent", type="keyDown", **what, text=text)
+            self.call("Input.dispatchKeyEvent", type="keyUp", **what)
 
     def close(self) -> None:
-        self._socket.close()
-
-
-class Browser:
-    """A Chromium without a window, for as long as the block lasts."""
-
-    def __init__(self, program: str, folder: Path) -> None:
-        self._folder = folder
-        words = [program, *_FLAGS, f"--user-data-dir={folder}", "about:blank"]
-        nothing = subprocess.DEVNULL
-        self._process = subprocess.Popen(words, stdout=nothing, stderr=nothing)
-        self._port = self._wait_for_port()
-
-    def _wait_for_port(self, timeout: float = 60) -> int:
-        file, end = self._folder / "DevToolsActivePort", time.monotonic() + timeout
-        while time.monotonic() < end:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"Chromium ended with status {self._process.returncode}")
-            if file.is_file() and (lines := file.read_text().split()):
-                return int(lines[0])
-            time.sleep(0.05)
-        self._process.kill()
-        raise TimeoutError(f"Chromium did not open its port within {timeout} s")
-
-    def page(self) -> Page:
-        """Open a new page."""
-        address = f"http://127.0.0.1:{self._port}/json/new?about:blank"
-        request = urllib.request.Request(address, method="PUT")
-        # Not through a proxy: the browser is on this machine.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=30) as answer:
-            return Page(json.load(answer)["webSocketDebuggerUrl"])
-
-    def __enter__(self) -> "Browser":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(10)
+        self._browser.call("Target.closeTarget", targetId=self._target)
