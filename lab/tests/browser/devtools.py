@@ -55,7 +55,8 @@ class Browser:
         """The next message."""
         assert self._process.stdout is not None
         while b"\0" not in self._received:
-            ready, _, _ = select.select([self._process.stdout], [], [], end - time.monotonic())
+            left = max(end - time.monotonic(), 0)
+            ready, _, _ = select.select([self._process.stdout], [], [], left)
             if not ready:
                 raise TimeoutError("Chromium did not answer in time")
             data = os.read(self._process.stdout.fileno(), 2**20)

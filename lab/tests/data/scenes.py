@@ -1,11 +1,11 @@
-"""Digits to test with, canvases made slowly, and an eye on what operations cost."""
+"""Digits to test with, canvases made slowly, and what samples are checked with."""
 
 from typing import Any
 
+import scipy.stats
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from sparsewire_lab.data import Canvas, Digits
 
@@ -17,45 +17,41 @@ def some_digits(count: int = 7) -> Digits:
 
 
 def slowly(digits: Digits, which: Tensor, canvas: Canvas, seed: int) -> tuple[Tensor, Tensor]:
-    """The rules, pixel by pixel, with the same random numbers."""
+    """The rules, piece by piece, with the same random numbers."""
     generator = torch.Generator().manual_seed(seed)
     size, patch, pieces = canvas.size, canvas.patch, (len(which), canvas.distractors)
-    others = torch.randint(len(digits.images), pieces, generator=generator).tolist()
+    others = torch.randint(len(digits.images), pieces, generator=generator)
     sources = torch.randint(28 - patch + 1, (*pieces, 2), generator=generator).tolist()
     targets = torch.randint(size - patch + 1, (*pieces, 2), generator=generator).tolist()
-    corners = torch.randint(size - 28 + 1, (len(which), 2), generator=generator).tolist()
-    images = digits.images.tolist()
-    canvases = []
-    for instance, digit in enumerate(which.tolist()):
-        picture = [[0] * size for _ in range(size)]
-        for piece in range(canvas.distractors):
-            image = images[others[instance][piece]]
+    corners = torch.randint(size - 28 + 1, (len(which), 2), generator=generator)
+    canvases = torch.zeros(len(which), 1, size, size)
+    for instance, ((picture,), digit, (row, column)) in enumerate(
+        zip(canvases, digits.images[which], corners.tolist(), strict=True)
+    ):
+        for piece, image in enumerate(digits.images[others[instance]]):
             (top, left), (down, right) = sources[instance][piece], targets[instance][piece]
-            for i in range(patch):
-                for j in range(patch):
-                    picture[down + i][right + j] += image[top + i][left + j]
-        picture = [[min(pixel, 255) for pixel in row] for row in picture]
-        down, right = corners[instance]
-        for i in range(28):
-            for j in range(28):
-                both = picture[down + i][right + j] + images[digit][i][j]
-                picture[down + i][right + j] = min(both, 255)
-        canvases.append([picture])
-    return torch.tensor(canvases, dtype=torch.float32) / 255, torch.tensor(corners)
+            part = image[top : top + patch, left : left + patch]
+            picture[down : down + patch, right : right + patch] += part
+        picture.clamp_(max=255)
+        picture[row : row + 28, column : column + 28] += digit
+        picture.clamp_(max=255)
+    return canvases / 255, corners
 
 
-class Watch(TorchDispatchMode):
-    """Notes the operations that run, and the largest tensor that they make."""
+def is_uniform(values: Tensor, size: int) -> bool:
+    """Whether counts of 0 … size − 1 are what chance explains, at a level of 0.001."""
+    counts = values.flatten().bincount(minlength=size)
+    assert len(counts) == size
+    return scipy.stats.chisquare(counts.numpy()).pvalue > 0.001
+
+
+class Operations(TorchDispatchMode):
+    """Notes the operations that run while it is on."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.operations: list[str] = []
-        self.largest = 0
+        self.names: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.operations.append(str(func))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self.largest = max(self.largest, leaf.numel())
-        return result
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))

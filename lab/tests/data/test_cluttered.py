@@ -1,17 +1,18 @@
-"""Canvases are those of the rules, drawn uniformly, by few operations and in little memory."""
+"""Canvases are those of the rules, drawn uniformly, and in little memory."""
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-import scipy.stats
 import torch
-from lab.tests.data.scenes import Watch, slowly, some_digits
+from lab.tests.data.scenes import is_uniform, slowly, some_digits
+from tests.helpers import LargestStorage, seeded
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sparsewire_lab.data import (
     CANVAS_60,
     CANVAS_100,
     CANVAS_400,
-    CANVASES,
     Canvas,
     Digits,
     Scene,
@@ -30,13 +31,13 @@ from sparsewire_lab.data import (
         Canvas(28, 3, 28),
         Canvas(28, 0, 8),
         Canvas(35, 5, 1),
-        Canvas(400, 128, 8),
+        CANVAS_400,
     ],
 )
 def test_canvases_are_those_of_a_plain_loop(canvas: Canvas) -> None:
     digits = some_digits()
-    which = torch.tensor([3, 0, 6, 3, 5])[: 2 if canvas.size == 400 else 5]
-    scene = clutter(digits, which, canvas, torch.Generator().manual_seed(5))
+    which = torch.tensor([3, 0, 6, 3, 5])
+    scene = clutter(digits, which, canvas, seeded(5))
     images, corners = slowly(digits, which, canvas, seed=5)
     assert scene.images.dtype == torch.float32
     assert torch.equal(scene.images, images)
@@ -45,93 +46,56 @@ def test_canvases_are_those_of_a_plain_loop(canvas: Canvas) -> None:
     assert scene.images.max() == 1 or canvas.distractors == 0
 
 
-@pytest.mark.parametrize(("size", "central"), [(28, None), (90, None), (90, 0.4)])
-def test_the_corner_is_where_the_digit_is(size: int, central: float | None) -> None:
+def test_the_corner_is_where_the_digit_is() -> None:
     digits = some_digits()
-    scene = clutter(digits, torch.arange(7), Canvas(size, 0, 8), central=central)
-    for image, (row, column), digit in zip(
-        scene.images, scene.corners.tolist(), digits.images, strict=True
-    ):
+    scene = clutter(digits, torch.arange(7), Canvas(90, 0, 8), central=0.4)
+    corners = scene.corners.tolist()
+    for image, (row, column), digit in zip(scene.images, corners, digits.images, strict=True):
         assert torch.equal(image[0, row : row + 28, column : column + 28], digit.float() / 255)
         assert image.count_nonzero() == digit.count_nonzero()
-    assert size > 28 or not scene.corners.any()
-
-
-def is_uniform(values: Tensor, size: int) -> bool:
-    """Whether counts of 0 … size − 1 are what chance explains, at a level of 0.001."""
-    counts = torch.bincount(values.reshape(-1), minlength=size)
-    assert len(counts) == size
-    return scipy.stats.chisquare(counts.numpy()).pvalue > 0.001
 
 
 def test_digits_lie_everywhere_equally_often() -> None:
-    digits = Digits(torch.zeros(1, 28, 28, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64))
-    canvas = Canvas(33, 0, 8)
-    corners = clutter(digits, torch.zeros(5000, dtype=torch.int64), canvas).corners
-    assert is_uniform(corners[:, 0], 6)
-    assert is_uniform(corners[:, 1], 6)
+    corners = clutter(some_digits(), torch.zeros(5000).long(), Canvas(33, 0, 8)).corners
     assert is_uniform(corners[:, 0] * 6 + corners[:, 1], 36)
 
 
-def test_pieces_come_from_everywhere_and_go_everywhere_equally_often() -> None:
-    # A pixel of the second digit says which row of it it is; the first is black, and put on top.
-    rows = (torch.arange(28, dtype=torch.uint8) + 1)[:, None].expand(28, 28)
-    images = torch.stack((torch.zeros_like(rows), rows))
+@pytest.mark.parametrize("turned", [False, True])
+def test_pieces_come_from_everywhere_and_go_everywhere_equally_often(turned: bool) -> None:
+    # A pixel of the second digit says in which row (or column) it is; the first, on top, is black.
+    lines = torch.arange(1, 29, dtype=torch.uint8).expand(28, 28)
+    images = torch.stack((torch.zeros_like(lines), lines if turned else lines.mT))
     digits = Digits(images, torch.arange(2))
-    images = clutter(digits, torch.zeros(8000, dtype=torch.int64), Canvas(30, 1, 1)).images
+    images = clutter(digits, torch.zeros(8000).long(), Canvas(30, 1, 1)).images
     instance, _, row, column = images.nonzero(as_tuple=True)
     assert 3800 < len(instance) < 4200
     assert len(instance.unique()) == len(instance)
     assert is_uniform(row, 30)
     assert is_uniform(column, 30)
-    assert is_uniform((images[instance, 0, row, column] * 255).round().long() - 1, 28)
-    # Columns, the same way.
-    turned = digits._replace(images=digits.images.mT.contiguous())
-    images = clutter(turned, torch.zeros(8000, dtype=torch.int64), Canvas(30, 1, 1)).images
     assert is_uniform((images[images > 0] * 255).round().long() - 1, 28)
 
 
 # Digits in the central part.
 
 
-def central_scene(
-    central: Tensor | float | None, canvas: Canvas = CANVAS_60, seed: int = 3, count: int = 200
-) -> Scene:
+def central_scene(central: Tensor | float | None, canvas: Canvas = CANVAS_60) -> Scene:
     """Canvases of black digits: what is not black are pieces, of the same digits each time."""
     torch.manual_seed(0)
     digits = some_digits()
     digits.images[0] = 0
-    which = torch.zeros(count, dtype=torch.int64)
-    return clutter(digits, which, canvas, torch.Generator().manual_seed(seed), central)
+    return clutter(digits, torch.zeros(200).long(), canvas, seeded(3), central)
 
 
-def test_the_whole_canvas_is_as_good_as_none() -> None:
-    for size in (28, 60, 61):
-        canvas = Canvas(size, 2, 8)
-        all_over, whole = central_scene(None, canvas), central_scene(1.0, canvas)
-        assert whole.corners.dtype == torch.int64
-        assert torch.equal(whole.corners, all_over.corners)
-        assert torch.equal(whole.images, all_over.images)
-
-
-@pytest.mark.parametrize(("size", "corner"), [(28, {0}), (60, {16}), (61, {16, 17}), (400, {186})])
-def test_a_share_of_zero_puts_every_digit_in_the_middle(size: int, corner: set[int]) -> None:
-    corners = central_scene(0.0, Canvas(size, 0, 8), count=20).corners
-    assert len(corners.unique()) == 1
-    assert int(corners[0, 0]) in corner
-
-
-@pytest.mark.parametrize("central", [0.1, 0.5, 0.75])
-@pytest.mark.parametrize("size", [60, 75])
+@pytest.mark.parametrize("central", [0.0, 0.1, 0.75, 1.0])
+@pytest.mark.parametrize("size", [28, 60, 61])
 def test_a_share_brings_corners_nearer_to_the_middle(central: float, size: int) -> None:
     """Each by that share, to the nearest pixel."""
     canvas, middle = Canvas(size, 0, 8), (size - 28) / 2
     everywhere = central_scene(None, canvas).corners
     nearer = central_scene(central, canvas).corners
-    assert ((nearer - middle).abs() <= central * middle + 0.5).all()
+    assert nearer.dtype == torch.int64
     assert (nearer - middle - central * (everywhere - middle)).abs().max() <= 0.5 + 1e-4
-    assert nearer.min() < middle - 0.8 * central * middle
-    assert nearer.max() > middle + 0.8 * central * middle
+    assert central > 0 or len(nearer.unique()) == 1
 
 
 @pytest.mark.parametrize(
@@ -147,102 +111,54 @@ def test_the_share_may_be_a_tensor_and_pieces_do_not_depend_on_it(
         assert torch.equal(scene.images, given.images)
 
 
-def test_a_batch_is_sampled_with_the_share_that_it_is_given() -> None:
-    digits = some_digits()
-
-    def draw(central: Tensor | float | None) -> tuple[Scene, Tensor]:
-        return sample_canvases(digits, 30, CANVAS_60, torch.Generator().manual_seed(4), central)
-
-    (everywhere, labels), (middle, same) = draw(None), draw(0.0)
-    assert torch.equal(labels, same)
-    assert everywhere.corners.unique().numel() > 10
-    assert (middle.corners == 16).all()
-    assert torch.equal(draw(1.0)[0].images, everywhere.images)
-    assert not torch.equal(middle.images, everywhere.images)
-    assert torch.equal(draw(torch.tensor(0.0))[0].images, middle.images)
+# Batches.
 
 
-# What it costs.
-
-
-def test_memory_does_not_grow_with_pieces_times_canvas() -> None:
-    digits = some_digits()
-    with Watch() as watch:
-        sample_canvases(digits, 3, CANVAS_400)
-    assert watch.largest == 3 * 400**2
-
-
-def test_operations_are_as_many_for_any_batch() -> None:
-    digits, operations = some_digits(), []
-    for batch in (1, 50):
-        with Watch() as watch:
-            sample_canvases(digits, batch, CANVAS_60)
-        operations.append(watch.operations)
-    assert operations[0] == operations[1]
-    assert len(operations[0]) < 70
-
-
-@pytest.mark.parametrize("placed", [False, True])
-def test_no_value_is_asked_for(placed: bool) -> None:
-    # Fake tensors have no values: code that reads one fails.
-    with FakeTensorMode():
-        digits = Digits(torch.zeros(9, 28, 28, dtype=torch.uint8), torch.zeros(9).long())
-        central = torch.rand(()) if placed else None
-        scene, labels = sample_canvases(digits, 4, CANVAS_100, central=central)
-    assert scene.images.shape == (4, 1, 100, 100)
-    assert (scene.corners.shape, scene.corners.dtype) == ((4, 2), torch.int64)
-    assert labels.shape == (4,)
-
-
-def test_labels_of_a_batch_are_those_of_its_digits() -> None:
+@pytest.mark.parametrize("central", [0.0, torch.tensor(0.0)])
+def test_a_batch_is_sampled_with_its_labels_and_the_share_that_it_is_given(
+    central: Tensor | float,
+) -> None:
     digits = some_digits(50)
-    scene, labels = sample_canvases(digits, 30, Canvas(28, 0, 8))
-    for image, label in zip(scene.images[:, 0], labels, strict=True):
+    scene, labels = sample_canvases(digits, 30, Canvas(60, 0, 8), central=central)
+    assert (scene.corners == 16).all()
+    for image, label in zip(scene.images[:, 0, 16:44, 16:44], labels, strict=True):
         (index,) = (digits.images.float().div(255) == image).all(-1).all(-1).nonzero()
         assert digits.labels[index] == label
 
 
-def test_the_same_seed_gives_the_same_batch_and_another_does_not() -> None:
+def test_memory_does_not_grow_with_pieces_times_canvas() -> None:
     digits = some_digits()
+    with LargestStorage() as largest:
+        scene, _ = sample_canvases(digits, 3, CANVAS_400)
+    assert largest.bytes == scene.images.nbytes
 
-    def draw(seed: int) -> Tensor:
-        return sample_canvases(digits, 3, CANVAS_60, torch.Generator().manual_seed(seed))[0].images
 
-    before = torch.get_rng_state()
-    assert torch.equal(draw(1), draw(1))
-    assert not torch.equal(draw(1), draw(2))
-    assert torch.equal(torch.get_rng_state(), before)
+DIGITS = Digits(torch.zeros(7, 28, 28, dtype=torch.uint8), torch.zeros(7).long())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("call", "complaint"),
     [
-        ((27, 8, 8), "size must be at least 28, that of a digit; got 27"),
-        ((100, -1, 8), "distractors must be 0 or more; got -1"),
-        ((100, 8, 0), "patch must be 1 to 28; got 0"),
-        ((100, 8, 29), "patch must be 1 to 28; got 29"),
+        (lambda: Canvas(27, 8, 8), "size must be at least 28, that of a digit; got 27"),
+        (lambda: Canvas(100, -1, 8), "distractors must be 0 or more; got -1"),
+        (lambda: Canvas(100, 8, 0), "patch must be 1 to 28; got 0"),
+        (lambda: Canvas(100, 8, 29), "patch must be 1 to 28; got 29"),
+        (lambda: sample_canvases(DIGITS, 0), "batch must be at least 1; got 0"),
+        (lambda: fixed_set(DIGITS, CANVAS_60, 0, 0), "count must be at least 1; got 0"),
+        (lambda: clutter(DIGITS, torch.tensor([7])), "out of range"),
+        *(
+            (
+                lambda images=images: sample_canvases(DIGITS._replace(images=images), 1),
+                "be uint8 of",
+            )
+            for images in (DIGITS.images.float(), DIGITS.images[:, 1:], DIGITS.images[:0])
+        ),
+        (
+            lambda: sample_canvases(DIGITS._replace(labels=DIGITS.labels[1:]), 1),
+            r"digits\.labels must be of shape \(7,\)",
+        ),
     ],
 )
-def test_canvases_of_the_experiments_are_presets_and_others_are_refused(
-    arguments: tuple[int, int, int], complaint: str
-) -> None:
-    assert {60: CANVAS_60, 100: CANVAS_100, 400: CANVAS_400} == CANVASES
-    assert Canvas() == CANVAS_100 == Canvas(100, 8, 8)
-    assert (Canvas(60, 4, 8), Canvas(400, 128, 8)) == (CANVAS_60, CANVAS_400)
-    with pytest.raises(ValueError, match=complaint):
-        Canvas(*arguments)
-
-
-def test_bad_arguments_are_named() -> None:
-    digits = some_digits()
-    with pytest.raises(ValueError, match="batch must be at least 1; got 0"):
-        sample_canvases(digits, 0)
-    with pytest.raises(ValueError, match="count must be at least 1; got 0"):
-        fixed_set(digits, CANVAS_60, 0, 0)
-    for images in (digits.images.float(), digits.images[:, 1:], digits.images[:0]):
-        with pytest.raises(ValueError, match=r"digits\.images must be uint8 of shape"):
-            sample_canvases(digits._replace(images=images), 1)
-    with pytest.raises(ValueError, match=r"digits\.labels must be of shape \(7,\)"):
-        sample_canvases(digits._replace(labels=digits.labels[1:]), 1)
-    with pytest.raises(IndexError):
-        clutter(digits, torch.tensor([7]))
+def test_canvases_that_cannot_be_are_refused(call: Callable[[], Any], complaint: str) -> None:
+    with pytest.raises((ValueError, IndexError), match=complaint):
+        call()

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from lab.tests.data.little import DIGESTS, FILES, PACKED, fill, serving
+from lab.tests.data.little import DIGESTS, FILES, PACKED, TRAIN_IMAGES, fill, serving
 
 from sparsewire_lab.cli.main import main as sparsewire
 from sparsewire_lab.data import mnist
@@ -34,10 +34,19 @@ def test_mnist_is_fetched_checked_and_reported(
 def test_checked_copies_are_left_where_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source, out = fill(tmp_path / "in", PACKED), tmp_path / "out"
-    assert main(["mnist", "--folder", str(source), "--out", str(out)]) == 0
+    """They do not replace something else."""
+    source, out = fill(tmp_path / "in", PACKED), tmp_path / "new" / "out"
+    words = ["mnist", "--folder", str(source), "--out", str(out)]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert f"MNIST in {out}" in said
+    assert all(f"at {out / name}, from {source / name}.gz" in said for name in FILES)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == FILES
-    assert f"MNIST in {out}" in capsys.readouterr().out
+    assert sorted(os.listdir(source)) == sorted(PACKED)
+    fill(out, {TRAIN_IMAGES: b"dresses"})
+    assert main(words) == 1
+    assert "left as it is" in capsys.readouterr().err
+    assert (out / TRAIN_IMAGES).read_bytes() == b"dresses"
 
 
 def test_what_fails_is_said_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,14 +85,6 @@ def test_bad_arguments_of_data_are_named(
 ) -> None:
     assert main(words) == 2
     assert complaint in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["--help"], ["mnist", "--help"], ["show", "--help"]])
-def test_help_is_given(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(words)
-    assert stopped.value.code == 0
-    assert "usage: sparsewire data" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("canvas", ["60", "400"])

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from lab.tests.data.scenes import Watch, some_digits
+from lab.tests.data.scenes import some_digits
+from tests.helpers import LargestStorage, seeded
 
 from sparsewire_lab.data import (
     CANVAS_60,
@@ -15,31 +16,22 @@ from sparsewire_lab.data import (
 )
 
 
-def test_a_fixed_set_of_all_digits_is_in_order_and_repeatable() -> None:
-    digits = some_digits(20)
-    before = torch.get_rng_state()
-    images, labels = fixed_set(digits, CANVAS_60, 20, seed=3)
+def test_a_fixed_set_of_all_digits_is_in_order_made_in_chunks_and_repeatable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sparsewire_lab.data.canvases._CHUNK_PIXELS", 3 * 60**2 + 1)
+    digits, before = some_digits(20), torch.get_rng_state()
+    with LargestStorage() as largest:
+        images, labels = fixed_set(digits, CANVAS_60, 20, seed=3)
+    assert largest.bytes == images.nbytes
     assert images.dtype == torch.uint8
     assert torch.equal(labels, digits.labels)
+    generator = seeded(3)
+    chunks = [clutter(digits, some, CANVAS_60, generator) for some in torch.arange(20).split(3)]
+    assert torch.equal(images.float() / 255, torch.cat([scene.images for scene in chunks]))
     assert torch.equal(images, fixed_set(digits, CANVAS_60, 20, seed=3)[0])
     assert not torch.equal(images, fixed_set(digits, CANVAS_60, 20, seed=4)[0])
     assert torch.equal(torch.get_rng_state(), before)
-    generator = torch.Generator().manual_seed(3)
-    scene = clutter(digits, torch.arange(20), CANVAS_60, generator)
-    assert torch.equal(images.float() / 255, scene.images)
-
-
-def test_a_fixed_set_is_made_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparsewire_lab.data.canvases._CHUNK_PIXELS", 3 * 60**2 + 1)
-    digits = some_digits(20)
-    with Watch() as watch:
-        images, _ = fixed_set(digits, CANVAS_60, 20, seed=3)
-    generator = torch.Generator().manual_seed(3)
-    chunks = [
-        clutter(digits, which, CANVAS_60, generator).images for which in torch.arange(20).split(3)
-    ]
-    assert torch.equal(images.float() / 255, torch.cat(chunks))
-    assert watch.largest == images.numel()
 
 
 @pytest.mark.parametrize("count", [5, 13, 14])

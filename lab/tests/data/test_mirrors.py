@@ -2,8 +2,8 @@
 
 import gzip
 import os
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,11 +24,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield server
 
 
-def leave_part(cache: Path, data: bytes) -> None:
-    cache.mkdir(parents=True)
-    (cache / f"{NAME}.part").write_bytes(data)
-
-
 def loads(cache: Path) -> None:
     """See that the test digits come, and that they and nothing else are in the cache."""
     digits = load_mnist("test")
@@ -43,33 +38,32 @@ def test_files_are_brought_once(server: Server, cache: Path) -> None:
     assert len(server.asked) == 2
 
 
-@pytest.mark.parametrize("length", [1000, len(WHOLE)])
-def test_an_earlier_try_is_continued(length: int, server: Server, cache: Path) -> None:
-    """Or used, if it was whole already."""
-    leave_part(cache, WHOLE[:length])
+@pytest.mark.parametrize(
+    ("part", "cuts", "ranges", "later"),
+    [
+        (WHOLE[:1000], [], True, []),
+        (WHOLE, [], True, []),  # it was whole already
+        (b"", [700, 300], True, ["bytes=700-", "bytes=1000-"]),
+        (WHOLE[:1000], [], False, []),  # the server sends the whole file again
+        (WHOLE + b"more", [], True, [None]),
+        (b"x" * 1000, [], True, [None]),
+        (b"x" * len(WHOLE), [], True, [None]),
+    ],
+)
+def test_an_earlier_try_is_continued_if_it_fits(
+    part: bytes,
+    cuts: list[int],
+    ranges: bool,
+    later: list[str | None],
+    server: Server,
+    cache: Path,
+) -> None:
+    server.cuts, server.ranges = cuts, ranges
+    cache.mkdir(parents=True)
+    (cache / f"{NAME}.part").write_bytes(part)
     loads(cache)
-    assert server.asked[0] == (NAME, f"bytes={length}-")
-    assert len(server.asked) == 2
-
-
-def test_a_connection_that_breaks_off_is_continued(server: Server, cache: Path) -> None:
-    server.cuts = [700, 300]
-    loads(cache)
-    assert [wanted for _, wanted in server.asked] == [None, "bytes=700-", "bytes=1000-", None]
-
-
-def test_a_server_that_cannot_continue_begins_again(server: Server, cache: Path) -> None:
-    server.ranges = False
-    leave_part(cache, WHOLE[:1000])
-    loads(cache)
-    assert len(server.asked) == 2
-
-
-@pytest.mark.parametrize("part", [WHOLE + b"more", b"x" * 1000, b"x" * len(WHOLE)])
-def test_a_part_of_something_else_is_forgotten(part: bytes, server: Server, cache: Path) -> None:
-    leave_part(cache, part)
-    loads(cache)
-    assert server.asked[1] == (NAME, None)
+    first = f"bytes={len(part)}-" if part else None
+    assert [wanted for _, wanted in server.asked] == [first, *later, None]
 
 
 def test_what_came_before_it_broke_off_is_kept_for_the_next_time(
@@ -154,15 +148,7 @@ def test_a_given_folder_is_filled(server: Server, cache: Path, tmp_path: Path) -
 
 
 def test_several_at_once_bring_files_once(server: Server, cache: Path) -> None:
-    counts: list[int] = []
-
-    def load() -> None:
-        counts.append(len(load_mnist("test").labels))
-
-    threads = [threading.Thread(target=load) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert counts == [3] * 4
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(load_mnist, ["test"] * 4))
+    assert [len(digits.labels) for digits in found] == [3] * 4
     assert len(server.asked) == 2

@@ -2,7 +2,9 @@
 
 import gzip
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,9 +19,9 @@ from lab.tests.data.little import (
 )
 
 from sparsewire_lab.attention.experiment import Attention
-from sparsewire_lab.data import load_mnist, mnist
+from sparsewire_lab.data import Digits, load_digits, load_mnist, mnist
 from sparsewire_lab.data.idx import SPLITS
-from sparsewire_lab.data.mnist import cache_folder, collect
+from sparsewire_lab.data.mnist import cache_folder
 from sparsewire_lab.sorting.experiment import Sorting
 
 
@@ -59,9 +61,11 @@ def test_splits_are_what_they_should_be_and_share_nothing(cache: Path) -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_an_unknown_split_is_named() -> None:
-    with pytest.raises(ValueError, match="split must be one of train, validation, all-train, test"):
-        load_mnist("dev")  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize("load", [load_mnist, load_digits])
+def test_an_unknown_split_is_named(load: Callable[[Any], Digits]) -> None:
+    splits = "train, validation, all-train, test"
+    with pytest.raises(ValueError, match=f"split must be one of {splits}; got 'dev'"):
+        load("dev")
 
 
 @pytest.mark.parametrize(
@@ -126,21 +130,6 @@ def test_nothing_is_made_if_nothing_shall_be_downloaded(cache: Path) -> None:
     with pytest.raises(RuntimeError, match="nothing was downloaded, as was asked"):
         load_mnist("train", download=False)
     assert not cache.exists()
-
-
-def test_copies_are_left_where_they_are_wanted(tmp_path: Path) -> None:
-    """They do not replace something else."""
-    source, out = fill(tmp_path / "in", PACKED), tmp_path / "new" / "out"
-    found = collect(FILES, source, out, download=False)
-    for name, data in FILES.items():
-        assert (out / name).read_bytes() == data
-        assert found[name].path == out / name
-        assert found[name].origin == str(source / f"{name}.gz")
-    assert sorted(os.listdir(source)) == sorted(PACKED)
-    fill(out, {TRAIN_IMAGES: b"dresses"})
-    with pytest.raises(RuntimeError, match="left as it is"):
-        collect(FILES, source, out)
-    assert (out / TRAIN_IMAGES).read_bytes() == b"dresses"
 
 
 def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
