@@ -1,5 +1,7 @@
 """Several processes train what one process does: the same weights, but for rounding."""
 
+import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -12,9 +14,11 @@ import torch
 from torch import Tensor
 
 from sparsewire_lab.attention.experiment import Attention
+from sparsewire_lab.cli.main import main
 from sparsewire_lab.identity.experiment import Identity
 from sparsewire_lab.sorting.experiment import Sorting
 from sparsewire_lab.sorting.trial import SortingTrial
+from sparsewire_lab.train.checkpoints import read_checkpoint
 from sparsewire_lab.train.loop import Training
 from sparsewire_lab.train.options import Experiment
 from sparsewire_lab.train.runs import make_fabric
@@ -33,6 +37,7 @@ TWO = {"device": "cpu", "accumulate": 2}
 NUMBERS: dict[str, Any] = {"data": "digits", "size": 4, "places": 1, "batch": 4, "network": "paper"}
 CANVASES: dict[str, Any] = {"data": "digits", "batch": 8, "device": "cpu"}
 RUNS: dict[str, Experiment] = {
+    "sparse": Identity(size=8, values="normal", target="permutation", device="cpu"),
     # A wiring for each instance, and fewer wirings than instances in a process.
     "reinforce": Identity(method="reinforce", size=8, batch=16, **TWO),
     "groups": Identity(method="reinforce", size=8, batch=16, wirings=2, device="cpu"),
@@ -46,6 +51,10 @@ RUNS: dict[str, Experiment] = {
     "places": Attention(**CANVASES, model="reinforce"),
 }
 STEPS, TOLERANCE = 3, 1e-5
+# A whole run, and what is said of it before.
+COMMAND = ["identity", "--size", "8", "--steps", "200", "--device", "cpu", "--accumulate", "2"]
+COMMAND += ["--method", "rewire", "--rewire-every", "25", "--wirings", "2", "--no-tensorboard"]
+COMMANDS = [COMMAND, [*COMMAND, "--dry-run"]]
 
 
 def train(name: str) -> dict[str, Tensor]:
@@ -67,42 +76,80 @@ def train(name: str) -> dict[str, Tensor]:
     return training.trial.model.state_dict()
 
 
+def free_ports(count: int) -> list[str]:
+    """Ports that nobody listens at."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        return [str(each.getsockname()[1]) for each in sockets]
+
+
 @pytest.fixture(scope="module")
-def of_two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Tensor]]:
-    """What two processes train, all runs one after the other."""
-    out = tmp_path_factory.mktemp("two") / "states.pt"
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    shared = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    shared |= {"TORCHELASTIC_RUN_ID": "test", "OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": "2"}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, __file__, str(out)],
-            env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ("0", "1")
-    ]
-    errors = [worker.communicate(timeout=300)[1] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(errors)
-    return torch.load(out)
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with what two processes left, and what they printed; all in one start of them."""
+    folder = tmp_path_factory.mktemp("two")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = [__file__, str(folder), *free_ports(1 + len(COMMANDS))]
+    done = subprocess.run(
+        [sys.executable, *torchrun, *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
 
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.usefixtures("unchecked")
-def test_two_processes_train_the_weights_of_one(
-    name: str, of_two: dict[str, dict[str, Tensor]]
-) -> None:
-    one, two = train(name), of_two[name]
-    assert one.keys() == two.keys()
-    apart = {key: float((two[key] - one[key]).abs().max()) for key in one}
+def test_two_processes_train_the_weights_of_one(name: str, two: tuple[Path, str]) -> None:
+    of_one, of_two = train(name), torch.load(two[0] / "states.pt")[name]
+    assert of_one.keys() == of_two.keys()
+    apart = {key: float((of_two[key] - of_one[key]).abs().max()) for key in of_one}
     assert max(apart.values()) < TOLERANCE, apart
+
+
+def end_of(out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    (last,) = out.rglob("last.pt")
+    (line,) = (out / "identity.jsonl").read_text().splitlines()
+    return read_checkpoint(last), json.loads(line)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_two_processes_end_and_record_as_one_does(two: tuple[Path, str], tmp_path: Path) -> None:
+    assert main([*COMMAND, "--no-figures", "--quiet", "--out", str(tmp_path)]) == 0
+    (one, first), (other, second) = end_of(tmp_path), end_of(two[0] / "out")
+    assert (first["processes"], second["processes"]) == (1, 2)
+    assert one["model"].keys() == other["model"].keys()
+    apart = max(float((other["model"][k] - one["model"][k]).abs().max()) for k in one["model"])
+    assert apart < TOLERANCE  # after 200 steps of Adam
+    assert second["curve"]["step"] == first["curve"]["step"]
+    losses = [torch.tensor(record["curve"]["loss"][1:]) for record in (first, second)]
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-4, atol=1e-5)
+    moves = [int(state["extras"]["rewire"]["moves"]) for state in (one, other)]
+    assert moves[0] == moves[1] > 0
+
+
+def test_the_first_process_alone_prints(two: tuple[Path, str]) -> None:
+    folder, said = two
+    assert said.count("after 200 steps") == 1
+    assert said.count("This was a dry run") == 1
+    assert "processes    2, which share each batch" in said
+    assert sorted(path.name for path in folder.iterdir()) == ["out", "states.pt"]
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    # Each meets at a port of its own: the store of torchrun still holds the addresses of the last.
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+    folder, (os.environ["MASTER_PORT"], *ports) = Path(sys.argv[1]), sys.argv[2:]
     states = {name: train(name) for name in RUNS}
     if os.environ["RANK"] == "0":
-        torch.save(states, sys.argv[1])
+        torch.save(states, folder / "states.pt")
+    torch.distributed.destroy_process_group()
+    for port, words, out in zip(ports, COMMANDS, ("out", "dry"), strict=True):
+        os.environ["MASTER_PORT"] = port
+        assert main([*words, "--no-figures", "--out", str(folder / out)]) == 0
