@@ -100,16 +100,6 @@ def test_halves_equal_a_loop_over_all_valid_vectors(way, m, lower):
 
 
 @ways
-@pytest.mark.parametrize("shape", [(5,), (1, 5), (2, 0, 5), (2, 3, 1, 5)])
-def test_halves_take_any_batch(way, shape):
-    odds = random_odds(*shape)
-    got = way(odds, 2)
-    assert got.shape == (*shape, 5)
-    for index in itertools.product(*map(range, shape[:-1])):
-        torch.testing.assert_close(got[index], way(odds[index], 2))
-
-
-@ways
 @pytest.mark.parametrize("lower", [1, 2, 3])
 def test_odds_of_certainty_lead_to_no_nan(way, lower):
     """As certain as odds get, right and wrong, in all combinations."""

@@ -160,15 +160,6 @@ def test_sums_are_shared_among_programs(programs, elements, device, monkeypatch)
     assert_near(got, exactly(by_definition, leaves, size=2), 2e-5)
 
 
-def test_mean_and_variance_come_along(device):
-    leaves = {n: t.to(device) for n, t in norm_case(5, 6, 5).items()}
-    *_, mean, variance = operators.norm_pool(
-        by_channels(leaves["x"]), leaves["scale"], leaves["shift"], EPS, 2
-    )
-    want = torch.var_mean(leaves["x"].relu().double(), (0, 2, 3), correction=0)
-    torch.testing.assert_close((variance.double(), mean.double()), want, rtol=1e-5, atol=1e-6)
-
-
 def test_half_images_are_normalised_in_float32(device):
     leaves = norm_case(8, 6, 6)
     leaves["x"] = leaves["x"].bfloat16()

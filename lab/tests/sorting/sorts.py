@@ -9,7 +9,7 @@ import torch
 from tests.helpers import seeded
 
 from sparsewire_lab.cli.main import main
-from sparsewire_lab.data import Digits, experiment
+from sparsewire_lab.data import Digits
 from sparsewire_lab.data.idx import Split
 from sparsewire_lab.sorting.experiment import Method, Sorting
 from sparsewire_lab.sorting.trial import SortingTrial
@@ -45,20 +45,6 @@ def load_shapes(split: Split) -> Digits:
     bright = BRIGHTNESS[split] + torch.arange(30, dtype=torch.uint8)
     large = shapes.repeat_interleave(4, 1).repeat_interleave(4, 2)
     return Digits(large[labels] * bright[:, None, None], labels)
-
-
-def use_shapes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Put them in the place of all digits; return the splits that are asked for, as they come."""
-    asked: list[str] = []
-
-    def load(split: Split, folder: Path | None = None) -> Digits:
-        del folder
-        asked.append(split)
-        return load_shapes(split)
-
-    monkeypatch.setattr(experiment, "load_digits", load)
-    monkeypatch.setattr(experiment, "load_mnist", load)
-    return asked
 
 
 def small(**options: Any) -> Sorting:

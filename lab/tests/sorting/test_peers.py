@@ -7,8 +7,6 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 from tests.helpers import seeded
 from torch import Tensor
@@ -42,24 +40,17 @@ def some_keys(*shape: int) -> Tensor:
 # What all of them do.
 
 
-def apart(name: str) -> float:
-    """As far apart as keys can well be: 20 iterations of Sinkhorn do not settle beyond that."""
-    return 20.0 if name == "sinkhorn" else 1e4
-
-
 @of_every_sorter
 def test_keys_far_apart_are_sorted(name):
     """Every order of four, and some of eight; the smallest comes first."""
+    # As far apart as keys can well be: 20 iterations of Sinkhorn do not settle beyond that.
+    apart, loose = (20.0, 0.03) if name == "sinkhorn" else (1e4, 1e-3)
     orders = torch.tensor(list(itertools.permutations(range(4))), dtype=torch.float64)
-    matrix = SORTERS[name](orders * apart(name))
+    matrix = SORTERS[name](orders * apart)
     want = torch.nn.functional.one_hot(orders.long(), 4).mT.double()
-    loose = 0.03 if name == "sinkhorn" else 1e-3
     torch.testing.assert_close(matrix, want, rtol=0, atol=loose)
-    inorder = (matrix @ orders.unsqueeze(-1)).squeeze(-1)
-    want = torch.arange(4.0).expand(24, 4).double()
-    torch.testing.assert_close(inorder, want, rtol=0, atol=3 * loose)
     orders = torch.stack([torch.randperm(8, generator=seeded(seed)) for seed in range(30)])
-    matrix = SORTERS[name](orders.double() * apart(name))
+    matrix = SORTERS[name](orders.double() * apart)
     assert torch.equal(matrix.argmax(-1), orders.argsort(-1))
 
 
@@ -90,14 +81,6 @@ def test_every_set_is_sorted_on_its_own(name, batch):
 
 
 @of_every_sorter
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_dtype_stays(name, dtype):
-    matrix = SORTERS[name](some_keys(2, 4).to(dtype))
-    assert matrix.dtype == dtype
-    torch.testing.assert_close(matrix.double(), SORTERS[name](some_keys(2, 4)), rtol=0, atol=1e-5)
-
-
-@of_every_sorter
 def test_gradients_are_those_of_differences_and_finite_where_keys_are_equal(name):
     keys = some_keys(2, 4).requires_grad_()
     assert gradcheck(SORTERS[name], keys)
@@ -107,38 +90,6 @@ def test_gradients_are_those_of_differences_and_finite_where_keys_are_equal(name
     keys = torch.zeros(4, requires_grad=True)
     (gradient,) = torch.autograd.grad(SORTERS[name](keys)[0].square().sum(), keys)
     assert gradient.isfinite().all()
-
-
-@of_every_sorter
-@pytest.mark.parametrize("temperature", [0.1, 1.0, 7.0])
-def test_a_temperature_divides_the_keys(name, temperature):
-    keys = some_keys(3, 4)
-    if name in ("odd_even", "bitonic"):
-        found = SORTERS[name](keys, steepness=1 / temperature)
-        want = SORTERS[name](keys / temperature, steepness=1.0)
-    else:
-        found = SORTERS[name](keys, temperature)
-        want = SORTERS[name](keys / temperature)
-    torch.testing.assert_close(found, want)
-
-
-numbers = st.integers(-8, 8).map(lambda n: n / 4)  # ties are likely
-keys_of_4 = st.lists(numbers, min_size=4, max_size=4).map(partial(torch.tensor, dtype=torch.double))
-
-
-@of_every_sorter
-@given(keys=keys_of_4, shift=numbers)
-def test_a_number_added_to_all_keys_changes_nothing(name, keys, shift):
-    torch.testing.assert_close(SORTERS[name](keys + shift), SORTERS[name](keys))
-
-
-@pytest.mark.parametrize("name", ["neuralsort", "softsort", "sinkhorn"])
-@given(keys=keys_of_4, order=st.permutations(range(4)))
-def test_keys_in_another_order_are_columns_in_another_order(name, keys, order):
-    """And negative keys come from the other end."""
-    sorter = SORTERS[name]
-    torch.testing.assert_close(sorter(keys[list(order)]), sorter(keys)[:, list(order)])
-    torch.testing.assert_close(sorter(-keys), sorter(keys).flip(-2))
 
 
 # Each by its formula.
@@ -176,16 +127,6 @@ def test_sinkhorn_divides_by_the_sums_of_rows_and_then_of_columns(iterations, te
     torch.testing.assert_close(found, torch.tensor(matrix, dtype=torch.float64))
 
 
-def test_rows_of_sinkhorn_sum_to_one_the_better_the_more_often():
-    keys = 3 * some_keys(10, 6)
-    worst = [
-        (sinkhorn_sort(keys, iterations=often).sum(-1) - 1).abs().max().item()
-        for often in (1, 5, 20, 200)
-    ]
-    assert worst == sorted(worst, reverse=True)
-    assert worst[-1] < 1e-3 < worst[0]
-
-
 @pytest.mark.parametrize("noise", [1.0, 0.5])
 def test_the_noise_of_sinkhorn_is_gumbel_s(noise):
     """Of equal keys, without normalising: what is left are the exponentials of the noise."""
@@ -202,7 +143,6 @@ def test_the_noise_of_sinkhorn_is_heated_with_the_scores():
     found = sinkhorn_sort(keys, 2.0, noise=1.0)
     torch.manual_seed(1)
     torch.testing.assert_close(sinkhorn_sort(keys / 2, 1.0, noise=0.5), found)
-    assert not torch.equal(sinkhorn_sort(keys, 2.0, noise=1.0), found)
 
 
 # Networks.

@@ -68,25 +68,6 @@ def test_files_that_do_not_fit_are_refused(others: Any, complaint: str, tmp_path
 # The sort.
 
 
-def test_a_set_is_moved_by_its_halves(tmp_path: Path) -> None:
-    """3 1 4 2 → 1 2 | 3 4 → 1 2 3 4, and back; where nothing is known, all is the mean."""
-    keys = saved(tmp_path)
-    last = sort_of(keys, 2)
-    assert last.values.shape == last.targets.shape == (3, 4, 1, 6, 6)
-    bright = np.array([[10, 20, 30, 40], [20, 40, 10, 30], [20, 40, 10, 30]]) / 255
-    for pictures in last:
-        np.testing.assert_allclose(
-            pictures, np.broadcast_to(bright[..., None, None, None], last[0].shape)
-        )
-    first = sort_of(keys, 0)
-    np.testing.assert_allclose(
-        first.values[:, :, 0, 0, 0] * 255, [[10, 20, 30, 40], [25] * 4, [25] * 4]
-    )
-    # 1 and 2 are as bright as 20 and 40, 3 and 4 as 10 and 30.
-    want = [[25] * 4, [30, 30, 20, 20], [20, 40, 10, 30]]
-    np.testing.assert_allclose(first.targets[:, :, 0, 0, 0] * 255, want)
-
-
 def test_a_sort_is_that_of_the_layer(tmp_path: Path) -> None:
     """Of six numbers, which are not a power of two, with pictures of two digits."""
     keys, values = torch.randn(1, 6), torch.randperm(6)

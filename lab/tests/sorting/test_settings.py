@@ -112,6 +112,7 @@ def test_what_is_told_elsewhere_is_not_said_again() -> None:
         ({"data": "digits"}, "likelihood"),
         # Only the paper's network has a tanh.
         ({"data": "digits", "network": "paper"}, "likelihood, with tanh"),
+        ({"method": "sampled", "samples": 3}, "sampled quicksort, samples 3"),
         ({"method": "sampled", "preset": "paper"}, "sampled quicksort, paper's settings"),
         (
             {"method": "sampled", "preset": "paper", "lr": 2e-4},
@@ -156,15 +157,6 @@ def test_what_was_given_beside_a_preset_is_found(task: dict, given: dict) -> Non
     assert SETTINGS.departures(setting_of(**task, **given)) == wanted
 
 
-def test_some_arguments_are_the_likelihood_s() -> None:
-    assert SETTINGS.departures(setting_of(bend=0.0)) == {"bend": 0.0}
-    assert SETTINGS.departures(setting_of(method="softsort")) == {}
-    assert SETTINGS.departures(setting_of(method="sampled", samples=3)) == {"samples": 3}
-    assert SETTINGS.departures(setting_of(data="digits")) == {}
-    words = departure_words(setting_of(tanh=False, decay=0.1), stated=("decay",))
-    assert words == ["without tanh"]
-
-
 def test_the_protocol_is_one_word() -> None:
     """Where all of it is there; told in columns of their own, its arguments are no news."""
     given = {"places": 4, **PROTOCOL}
@@ -189,7 +181,6 @@ def test_of_a_strange_record_nothing_is_said(strange: dict) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"size": 4}, ("below 10 %", 0.1)),
         ({"size": 8, "method": "exact"}, ("about 10 %", 0.1)),
         ({"size": 16, "method": "sampled", "preset": "paper"}, ("around 40 %", 0.4)),
         ({"size": 32}, None),

@@ -45,39 +45,6 @@ def test_a_row_with_little_known() -> None:
     assert rows(sorting_table(runs))[0][-2] == "2, 3 at once"
 
 
-def test_seeds_that_diverged_are_said_and_not_averaged() -> None:
-    bad = {"status": "diverged", "final": {"error": 0.9}, "seconds": 900.0}
-    runs = [
-        make_sorting([0.01], seed=0, other={"seconds": 20.0}),
-        make_sorting([0.03], seed=1, other={"seconds": 40.0}),
-        make_sorting([0.9], seed=2, other=bad),
-    ]
-    (row,) = rows(sorting_table(runs))
-    assert row[5:8] == ["1,000 × 64, 30 s", "1 of 3 diverged", "2.00 ± 1.41"]
-    (row,) = rows(sorting_table(runs[2:]))
-    assert row[5:9] == ["1,000 × 64, –", "1 of 1 diverged", "–", "–"]
-
-
-def test_rows_are_in_order_and_never_alike() -> None:
-    runs = [
-        make_sorting([0.1], key="a", lr=0.1),
-        make_sorting([0.1], key="b", lr=0.2),
-        make_sorting([0.1], key="c", size=4),
-        make_sorting([0.1], key="d", method="sampled", loss="steps", preset="paper"),
-        make_sorting([0.1], key="e", method="sampled", loss="steps", preset="ours"),
-        make_sorting([0.1], key="f", size=3, places=4),
-    ]
-    found = [row[:5] for row in rows(sorting_table(runs))]
-    assert found == [
-        ["4", "3", "likelihood", "order", "ours"],
-        ["16", "3", "likelihood, lr 0.1", "order", "ours"],
-        ["16", "3", "likelihood, lr 0.2", "order", "ours"],
-        ["16", "3", "sampled quicksort", "steps", "ours"],
-        ["16", "3", "sampled quicksort", "steps", "paper"],
-        ["3", "4", "likelihood", "order", "ours"],
-    ]
-
-
 def test_validation_rows_have_a_table_of_their_own() -> None:
     runs = [
         make_sorting([0.5], key="a"),
@@ -91,34 +58,6 @@ def test_validation_rows_have_a_table_of_their_own() -> None:
     ]
     assert [row[7] for row in rows(sorting_table(runs))] == ["50.00"]
     assert validation_table(runs[:1]) == "No run is recorded yet.\n"
-
-
-def test_validation_rows_say_what_was_tried() -> None:
-    """The preset first, then in the order of the arguments, whatever the order of the runs."""
-    tried = [
-        {"method": "odd_even", "temperature": 0.3},
-        {"jitter": 0.0},
-        {"bend": 0.0, "tanh": False},
-        {"lr": 0.005},
-        {"tanh": False},
-        {"method": "odd_even"},
-        {"lr": 0.002},
-        {},
-    ]
-    runs = [
-        make_sorting([0.1], key=str(i), split="validation", **setting)
-        for i, setting in enumerate(tried)
-    ]
-    assert [[row[2], row[5]] for row in rows(validation_table(runs))] == [
-        ["likelihood", "–"],
-        ["likelihood", "lr 0.002"],
-        ["likelihood", "lr 0.005"],
-        ["likelihood", "bend 0, without tanh"],
-        ["likelihood", "without tanh"],
-        ["likelihood", "jitter 0"],
-        ["odd-even network", "–"],
-        ["odd-even network", "temperature 0.3"],
-    ]
 
 
 PROTOCOL: dict[str, Any] = {"places": 4, "network": "wide", "batch": 100, "jitter": 0.0}

@@ -8,7 +8,6 @@ import pytest
 import torch
 from lab.tests.sorting.sorts import (
     BRIGHTNESS,
-    CPU,
     EVERY,
     LOSSES,
     METHODS,
@@ -19,11 +18,9 @@ from tests.helpers import seeded
 from torch import Tensor, nn
 
 from sparsewire.sorting import QuickSort, order_loss
-from sparsewire_lab.data import Digits, experiment
 from sparsewire_lab.data.augment import augment, sample_changes
 from sparsewire_lab.data.numbers import Numbers, pictures, sample_numbers
 from sparsewire_lab.sorting import trial as sorting_trial
-from sparsewire_lab.sorting.experiment import Sorting
 from sparsewire_lab.sorting.networks import KeyNetwork, WideKeyNetwork
 from sparsewire_lab.sorting.peers import (
     network_sort,
@@ -112,7 +109,7 @@ def test_the_learning_rate_falls_along_a_cosine_or_stays():
 def test_what_is_judged_was_never_trained_on(split, splits, shapes):
     """The brightness of every picture tells where it is from."""
     trial = build(split=split, jitter=0.0, sets=50)
-    assert shapes == splits
+    assert shapes == [(split, None) for split in splits]
     mine, held_out = (
         set(range(BRIGHTNESS[name], BRIGHTNESS[name] + 30))  # pyright: ignore
         for name in splits
@@ -124,17 +121,9 @@ def test_what_is_judged_was_never_trained_on(split, splits, shapes):
     assert set(judged.round().int().tolist()) == held_out
 
 
-def test_mnist_is_read_from_its_folder(monkeypatch):
-    asked = []
-
-    def load(split: Any, folder: Path | None, **_: Any) -> Digits:
-        asked.append((split, folder))
-        return load_shapes(split)
-
-    monkeypatch.setattr(experiment, "load_mnist", load)
-    args = Sorting(mnist=Path("some"), size=4, sets=3, device="cpu")
-    args.resolved().build(0, CPU)
-    assert asked == [("all-train", Path("some")), ("test", Path("some"))]
+def test_mnist_is_read_from_its_folder(shapes):
+    build(data="mnist", mnist=Path("some"))
+    assert shapes == [("all-train", Path("some")), ("test", Path("some"))]
 
 
 def test_the_sets_that_errors_are_measured_on_stay():
