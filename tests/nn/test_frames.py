@@ -50,15 +50,6 @@ def test_every_point_lies_between_the_corners(frame, bound, rows, cols):
                 torch.testing.assert_close(its[i, j], (1 - down) * upper + down * lower)
 
 
-def test_corners_are_the_ends_of_the_grid():
-    grid = torch.randn(2, 3, 4, 5, 2)
-    corners = corners_of(grid)
-    assert corners.shape == (2, 3, 4, 2)
-    ends = [grid[:, :, 0, 0], grid[:, :, 0, 4], grid[:, :, 3, 0], grid[:, :, 3, 4]]
-    for number, end in enumerate(ends):
-        assert torch.equal(corners[:, :, number], end)
-
-
 @pytest.mark.parametrize("frame", FRAMES)
 def test_points_are_as_exact_as_their_numbers(frame):
     """On 400 pixels: half a thousandth of one, in float32 and whatever products are rounded to."""
@@ -88,18 +79,6 @@ def test_frames_start_in_the_middle_and_cover_what_is_asked(frame, bound, cover)
     low, high = (1 - cover) / 2, (1 + cover) / 2
     want = torch.tensor([[[low, low], [low, high]], [[high, low], [high, high]]])
     torch.testing.assert_close(where, want, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("frame", "want"),
-    [
-        ("box", [0.2, 0.3, 0.6, 0.7]),
-        ("affine", [0.4, 0.5, 0.2, 0.0, 0.0, 0.2]),
-        ("quadrangle", [0.2, 0.3, 0.2, 0.7, 0.6, 0.3, 0.6, 0.7]),
-    ],
-)
-def test_numbers_that_nothing_squashes_are_positions(frame, want):
-    torch.testing.assert_close(start_numbers(frame, "none", 0.4, (-0.1, 0.0)), torch.tensor(want))
 
 
 @pytest.mark.parametrize("frame", FRAMES)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import assert_same, pairwise
+from tests.helpers import DTYPES, assert_same, pairs
 from tests.nn.dense import (
     KINDS,
     Look,
@@ -40,28 +40,21 @@ def empty_like(frozen: FrozenLayer) -> FrozenLayer:
 # The same map.
 
 
-@pytest.mark.parametrize(
-    "case", pairwise(kind=list(KINDS), prefix=[(), (3,), (2, 3), (0,)], features=[0, 1, 2]), ids=str
+@pairs(
+    kind=list(KINDS),
+    prefix=[(), (3,), (2, 3), (0,)],
+    features=[0, 1, 2],
+    dtype=DTYPES,
+    converted=[False, True],
 )
-def test_equals_the_layer_in_evaluation(case):
-    kind, prefix, features = case.values()
-    layer = trained(kind, features=features)
-    frozen = layer.freeze()
-    x = input_for(layer, *prefix)
-    torch.testing.assert_close(frozen(x), layer(x))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-@of_every_kind
-def test_equals_the_layer_in_every_dtype(kind, dtype):
+def test_equals_the_layer_in_evaluation(kind, prefix, features, dtype, converted):
     """Values that meet are added in advance, and rounded to the dtype of the layer."""
-    layer = trained(kind)
-    tolerance = max(4 * torch.finfo(dtype).eps, 1e-6)
-    x = input_for(layer, 3, dtype=dtype)
-    for each in (layer, layer.to(dtype)):
-        y = each.freeze()(x)
-        assert y.dtype == dtype
-        torch.testing.assert_close(y, each(x), rtol=tolerance, atol=tolerance)
+    layer = trained(kind, features=features)
+    layer = layer.to(dtype) if converted else layer
+    x = input_for(layer, *prefix, dtype=dtype)
+    y, tolerance = layer.freeze()(x), max(4 * torch.finfo(dtype).eps, 1e-5)
+    assert y.dtype == dtype
+    torch.testing.assert_close(y, layer(x), rtol=tolerance, atol=tolerance)
 
 
 @of_every_kind
@@ -156,10 +149,9 @@ def test_bad_inputs_are_refused():
 # Copies and files.
 
 
-@pytest.mark.parametrize("features", [0, 1])
 @of_every_kind
-def test_the_state_fits_an_empty_layer(kind, features):
-    frozen = trained(kind, features=features).freeze()
+def test_the_state_fits_an_empty_layer(kind):
+    frozen = trained(kind).freeze()
     file = io.BytesIO()
     torch.save(frozen.state_dict(), file)
     file.seek(0)
@@ -201,17 +193,12 @@ GOOD = {"rows": torch.tensor([0, 1, 3]), "cols": torch.tensor([4, 0, 2]), "value
 # Refused by the layer, before anything is loaded.
 BAD_STATES: dict[str, tuple[dict[str, Any], str]] = {
     "row too large": ({"rows": torch.tensor([0, 1, 4])}, "rows must lie in 0 … 3; got 0 … 4"),
-    "row negative": ({"rows": torch.tensor([-1, 1, 3])}, "rows must lie in 0 … 3; got -1 … 3"),
-    "col too large": ({"cols": torch.tensor([5, 0, 2])}, "cols must lie in 0 … 4; got 0 … 5"),
     "col negative": ({"cols": torch.tensor([0, 0, -9])}, "cols must lie in 0 … 4; got -9 … 0"),
     "few values": ({"values": torch.ones(2)}, "rows, cols and values must .* one length"),
-    "many rows": ({"rows": torch.arange(4)}, "rows, cols and values must .* one length"),
     "two dimensions": ({k: t.unsqueeze(1) for k, t in GOOD.items()}, "rows"),
     "no dimension": ({k: t[0] for k, t in GOOD.items()}, "rows"),
     "rows of floats": ({"rows": torch.tensor([0.0, 1.0, 3.0])}, "rows must"),
-    "rows of NaN": ({"rows": torch.full((3,), float("nan"))}, "rows must"),
     "values of integers": ({"values": torch.ones(3).long()}, "values must"),
-    "complex values": ({"values": torch.ones(3) * 1j}, "values must"),
 }
 
 
@@ -219,7 +206,6 @@ BAD_STATES: dict[str, tuple[dict[str, Any], str]] = {
 PARTIAL_STATES: dict[str, tuple[dict[str, Any], str]] = {
     "rows in a list": ({"rows": [0, 1, 3]}, "rows"),
     "no values": ({"values": None}, "values"),
-    "no rows": ({"rows": None}, "rows"),
     "bias of another shape": ({"bias": torch.ones(4, 1)}, "bias"),
     "unknown name": ({"weight": torch.ones(3)}, "weight"),
 }
@@ -252,16 +238,13 @@ def test_part_of_a_state_leaves_a_layer_that_works(name):
     assert frozen(input_for(frozen, 3)).isfinite().all()
 
 
-def test_a_state_in_another_order_is_refused_or_means_the_same():
+def test_a_state_in_another_order_means_the_same():
     """The coordinate form promises order and no repeats, whatever a file holds."""
     frozen = FrozenLayer((5,), (4,))
     rows, cols, values = torch.tensor([[3, 0, 1, 1], [2, 4, 0, 0], [1, 2, 3, 4]])
-    try:
-        frozen.load_state_dict({"rows": rows, "cols": cols, "values": values.float()})
-    except ValueError:
-        return
-    torch.testing.assert_close(frozen.dense(), matrix_of(frozen))
-    torch.testing.assert_close(frozen.csr().to_dense(), matrix_of(frozen))
+    frozen.load_state_dict({"rows": rows, "cols": cols, "values": values.float()})
+    assert frozen.indices.tolist() == [[0, 4], [1, 0], [3, 2]]
+    assert frozen.values.tolist() == [2.0, 7.0, 1.0]
 
 
 # Export.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.helpers import seeded
-from tests.nn.dense import KINDS, MODES, Look, input_for
+from tests.nn.dense import KINDS, Look, input_for
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from torch.func import functional_call
@@ -13,7 +13,6 @@ from torch.func import functional_call
 from sparsewire import HyperLayer, fan_in
 
 FEW = {"local_samples": 1, "global_samples": 1, "bias": True}
-
 
 LAYERS: dict[str, Callable[[], HyperLayer]] = {
     **{kind: lambda make=make: make(**FEW) for kind, make in KINDS.items()},
@@ -83,11 +82,3 @@ def test_rounding_has_gradients_for_values_bias_and_input_only(kind):
     )
     reached = {name for name, g in zip(leaves, gradients, strict=True) if g is not None}
     assert reached == set(leaves) & {"x", "bias", "source.values"}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_no_gradient_is_asked_for_no_graph_is_kept(mode):
-    layer = KINDS["free"]()
-    for parameter in layer.parameters():
-        parameter.requires_grad_(False)
-    assert not layer(input_for(layer, 3), mode=mode).requires_grad

@@ -1,4 +1,3 @@
-# ruff: noqa: E501  # tables, one bad call a line
 """Free parameters, and constraints against the operations they are named after."""
 
 import re
@@ -53,14 +52,6 @@ def test_drawing_anew():
     assert_same(source.state_dict(), first, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("learned", [True, False])
-def test_values_given_values_counted(learned):
-    source = FreeTuples(6, 2, values=0.5, learn_values=learned, value_count=4)
-    assert source.values.tolist() == [0.5] * 4
-    assert source.values.requires_grad is learned
-    assert ("values" in dict(source.named_parameters())) is learned
-
-
 def test_the_options_of_every_constraint():
     options: dict[str, Any] = {"values": 2.0, "learn_values": False, "edge": "wrap", "seed": 0}
     sources = LowerTriangular(6, **options), Banded(1, 2, 6, **options)
@@ -68,60 +59,6 @@ def test_the_options_of_every_constraint():
         assert source.edge == "wrap"
         assert source.values.tolist() == [2.0] * 6
         assert not source.values.requires_grad
-
-
-# Any, since they are wrong on purpose.
-NUMBER: Any = 3
-REAL: Any = 1.5
-TEXT: Any = "text"
-
-BAD_SOURCES = [
-    (lambda: FreeTuples(0, 2), ValueError, "tuples must be at least 1; got 0"),
-    (lambda: FreeTuples(2, 0), ValueError, "rank must be at least 1; got 0"),
-    (lambda: FreeTuples(2, 2, value_count=0), ValueError, "value_count must be at least 1; got 0"),
-    (lambda: LowerTriangular(3, edge="no"), ValueError, "edge must be one of 'sigmoid', 'clamp', 'wrap'; got 'no'"),
-    (lambda: Banded(-1, 0, 3), ValueError, "below must be at least 0; got -1"),
-    (lambda: Banded(0, -1, 3), ValueError, "above must be at least 0; got -1"),
-    (lambda: BlockDiagonal(0, 3), ValueError, "blocks must be at least 1; got 0"),
-    (lambda: BlockDiagonal(2, 0), ValueError, "tuples must be at least 1; got 0"),
-    (lambda: Convolution((0,), 3), ValueError, "kernel[0] must be at least 1; got 0"),
-    (lambda: Convolution(NUMBER, 3), TypeError, "kernel must be a sequence of integers; got 3"),
-    (lambda: Convolution((), 3), ValueError, "kernel must"),
-    (lambda: Convolution((3,), 3, stride=0), ValueError, "stride must be at least 1; got 0"),
-    (lambda: Convolution((3,), 3, padding=-1), ValueError, "padding must be at least 0; got -1"),
-    (lambda: Convolution((3,), 3, padding=(1, 1)), ValueError, "padding must have 1 entries, one for each axis of the kernel; got (1, 1)"),
-    (lambda: Convolution((3,), 3, padding=REAL), TypeError, "padding must be an integer; got 1.5"),
-    (lambda: Convolution((3,), 3, padding=TEXT), TypeError, "padding must be an integer; got 'text'"),
-    (lambda: FreeTuples(2, 2, seed=TEXT), TypeError, "seed must be an integer; got 'text'"),
-]  # fmt: skip
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(("make", "error", "message"), BAD_SOURCES, ids=[b[2] for b in BAD_SOURCES])
-def test_bad_sources_are_refused(make, error, message):
-    with pytest.raises(error, match=re.escape(message)):
-        make()
-
-
-MISFITS = [
-    (LowerTriangular(3), (4, 4), (4,), "since LowerTriangular is a matrix; got (4,) and (4, 4)"),
-    (Banded(1, 1, 3), (4,), (2, 2), "since Banded is a matrix; got (2, 2) and (4,)"),
-    (Banded(1, 1, 3), (4,), (6,), "out_shape must be at most (5,), so that the band crosses every row; got (6,)"),
-    (BlockDiagonal(2, 3), (5,), (4,), "in_shape must be divisible by 2, the blocks; got (5,)"),
-    (BlockDiagonal(2, 3), (4,), (5,), "out_shape must be divisible by 2, the blocks; got (5,)"),
-    (Convolution((3,), 3), (2, 8), (3, 7), "out_shape must be (channels, 8)"),
-    (Convolution((3,), 3, padding=0), (2, 2), (3, 1), "out_shape must be (channels, 0)"),
-    (Convolution((3,), 3), (8,), (3, 8), "in_shape must have 2 sizes, channels and one for each axis of the kernel; got (8,)"),
-    (Convolution((3,), 3), (2, 8), (3, 8, 1), "out_shape must have 2 sizes, channels and one for each axis of the kernel; got (3, 8, 1)"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("source", "in_shape", "out_shape", "message"), MISFITS, ids=[m[3] for m in MISFITS]
-)
-def test_shapes_that_do_not_fit_are_refused(source, in_shape, out_shape, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        HyperLayer(source, in_shape, out_shape)
 
 
 # Convolutions.
@@ -187,9 +124,3 @@ def test_a_block_diagonal_matrix_holds_the_blocks_on_its_diagonal(
     torch.testing.assert_close(got, torch.block_diag(*parts))
     values = tuples_of(layer).values.view(blocks, 4).sum(1)
     torch.testing.assert_close(torch.stack([part.sum() for part in parts]), values)
-
-
-@pytest.mark.parametrize("context", [3, 8])
-def test_a_context_may_not_reach_over_blocks(context):
-    with pytest.raises(ValueError, match="context must"):
-        HyperLayer(BlockDiagonal(2, tuples=4), (4,), (4,), context=context)(torch.randn(4))
