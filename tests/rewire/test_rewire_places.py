@@ -4,31 +4,23 @@ import gc
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
-from tests.rewire.wires import Setup, allowed_places, make, setup, space_of
-from torch import Tensor
+from tests.rewire.wires import Setup, allowed_places, make, setup
 
 from sparsewire import HyperLayer, Rewire, Sample, SparseLayer
 from sparsewire.ops import flat_index
 
-# What is kept of each pass.
 
-
-class Pass(NamedTuple):
-    indices: Tensor
-    gradient: Tensor
-
-
-def watched(one: Setup) -> list[Pass]:
-    """Collect the draws of every pass, with the gradients of their values."""
-    passes: list[Pass] = []
+def watched(one: Setup) -> list[Sample]:
+    """Collect the draws of every pass, with the gradients of their values in place of them."""
+    passes: list[Sample] = []
 
     def watch(draw: Sample) -> None:
         indices = draw.indices
-        draw.values.register_hook(lambda g: passes.append(Pass(indices, g.clone())))
+        draw.values.register_hook(lambda g: passes.append(Sample(indices, g.clone())))
         one.rewire._on_sample(draw)
 
     one.layer.on_sample = watch
@@ -38,9 +30,9 @@ def watched(one: Setup) -> list[Pass]:
 Samples = list[tuple[float, int]]
 
 
-def samples(layer: HyperLayer, passes: Sequence[Pass]) -> list[Samples]:
+def samples(layer: HyperLayer, passes: Sequence[Sample]) -> list[Samples]:
     """The local and global samples of each pass: the size of its gradient, and its place."""
-    space = space_of(layer)
+    space = layer.space()
     found: list[Samples] = []
     for indices, gradient in passes:
         each = 2 ** len(space) + layer.local_samples + layer.global_samples
@@ -132,7 +124,7 @@ def test_places_that_are_not_allowed_are_never_kept(kind):
         everything = 10 * x.flatten(1).sum(1).view(-1, *[1] * len(one.layer.out_shape))
         (one.layer(x) - everything).square().mean().backward()  # asks for every place alike
     places = one.rewire.places[one.rewire.gradients >= 0]
-    allowed = flat_index(torch.tensor(allowed_places(one.layer)), space_of(one.layer)).tolist()
+    allowed = flat_index(torch.tensor(allowed_places(one.layer)), one.layer.space()).tolist()
     assert set(places.tolist()) <= set(allowed)
     found = samples(one.layer, passes)
     assert_best_kept(one.rewire, [[s for s in each if s[1] in allowed] for each in found])

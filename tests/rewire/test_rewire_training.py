@@ -9,7 +9,7 @@ import torch
 from tests.gpu import never_waits, on_cuda
 from tests.helpers import seeded
 from tests.nn.dense import matrix_of, tuples_of
-from tests.rewire.wires import SOURCES, Setup, all_wasted, held_by, make, setup, train
+from tests.rewire.wires import SOURCES, all_wasted, held_by, make, setup, train
 from torch import Tensor
 
 import sparsewire as sw
@@ -49,39 +49,6 @@ def test_a_target_is_found_with_rewiring_alone(begin, without):
             torch.testing.assert_close(matrix_of(layer, mode="rounded"), target, rtol=0, atol=0.2)
     assert shares[0] == 1.0
     assert shares[1] < without
-
-
-def captured_training(device: str, size: int, steps: int) -> tuple[Setup, sw.CapturedStep]:
-    """Learn the identity, with the step captured and the rewiring after it."""
-    layer = SparseLayer((size,), (size,), tuples=size, values=1.0, seed=0).to(device)
-    source = tuples_of(layer)
-    groups = [
-        {"params": [source.raw_means], "lr": 0.02 * min(1.0, 32 / size)},
-        {"params": [source.raw_variances, source.values]},
-    ]
-    optimizer = torch.optim.Adam(groups, lr=0.02, fused=True)
-    rewire = Rewire(layer, optimizer, every=50)
-
-    def step() -> Tensor:
-        x = torch.randn(64, size, device=device)
-        optimizer.zero_grad()
-        loss = (layer(x) - x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    captured = sw.capture(step, optimizer=optimizer)
-    for _ in range(steps):
-        captured()
-        rewire.step()
-    return Setup(layer, optimizer, rewire), captured
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_after_a_captured_step_on_the_cpu():
-    one, step = captured_training("cpu", 16, 500)
-    assert not step.captured
-    assert found(one.layer, torch.eye(16)) == 1.0
 
 
 # In several processes.
@@ -157,10 +124,31 @@ def test_processes_pool_their_places_and_make_the_same_moves(tmp_path):
 @on_cuda
 @pytest.mark.usefixtures("unchecked")
 def test_cuda_captured_training_finds_the_identity():
-    one, step = captured_training("cuda", 64, 2000)
-    assert step.captured
-    assert one.rewire.moves > 0
-    assert found(one.layer, torch.eye(64)) == 1.0
+    """With the step captured and the rewiring after it."""
+    layer = SparseLayer((64,), (64,), tuples=64, values=1.0, seed=0).cuda()
+    source = tuples_of(layer)
+    groups = [
+        {"params": [source.raw_means], "lr": 0.01},
+        {"params": [source.raw_variances, source.values]},
+    ]
+    optimizer = torch.optim.Adam(groups, lr=0.02, fused=True)
+    rewire = Rewire(layer, optimizer, every=50)
+
+    def step() -> Tensor:
+        x = torch.randn(64, 64, device="cuda")
+        optimizer.zero_grad()
+        loss = (layer(x) - x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    captured = sw.capture(step, optimizer=optimizer)
+    for _ in range(2000):
+        captured()
+        rewire.step()
+    assert captured.captured
+    assert rewire.moves > 0
+    assert found(layer, torch.eye(64)) == 1.0
 
 
 @on_cuda

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import sparsewire as sw
 from sparsewire import FreeTuples, HyperLayer, Rewire, SparseLayer
-from sparsewire.ops import flat_index, rounded
+from sparsewire.ops import flat_index
 
 NARROW = -20.0  # raw variance of a tuple that is sure of its place
 
@@ -29,23 +29,14 @@ def setup(layer: HyperLayer, every: int = 10**9, **options: Any) -> Setup:
     return Setup(layer, optimizer, Rewire(layer, optimizer, every, **options))
 
 
-def space_of(layer: HyperLayer) -> tuple[int, ...]:
-    return layer.layout.space(shapes_of(layer))
-
-
-def shapes_of(layer: HyperLayer) -> sw.Shapes:
-    return sw.Shapes(layer.out_shape, layer.in_shape)  # pyright: ignore[reportArgumentType]
-
-
 def held_by(layer: HyperLayer) -> list[tuple[int, ...]]:
-    places = layer.layout.settle(rounded(layer.wiring().means, space_of(layer)), shapes_of(layer))
-    return [tuple(place) for place in places.tolist()]
+    return [tuple(place) for place in layer.nearest_places(layer.wiring().means).tolist()]
 
 
 @torch.no_grad()
 def put(layer: HyperLayer, means: Any, values: Any = None, raw_variances: Any = NARROW) -> None:
     """Put the tuples of a layer with edge clamp at exact means."""
-    source, last = tuples_of(layer), torch.tensor(space_of(layer)) - 1
+    source, last = tuples_of(layer), torch.tensor(layer.space()) - 1
     raw = torch.as_tensor(means, dtype=source.raw_means.dtype) / last.clamp(min=1)
     source.raw_means.copy_(raw)
     source.raw_variances.copy_(torch.as_tensor(raw_variances).expand_as(source.raw_variances))
@@ -55,7 +46,7 @@ def put(layer: HyperLayer, means: Any, values: Any = None, raw_variances: Any = 
 
 def offer(rewire: Rewire, places: Sequence[Sequence[int]], sizes: Sequence[float]) -> None:
     """Let these be the places that were kept, with the sizes of their gradients."""
-    flat = flat_index(torch.tensor(places), space_of(rewire.layer))
+    flat = flat_index(torch.tensor(places), rewire.layer.space())
     rewire.gradients.fill_(-1.0)
     rewire.places[: len(flat)] = flat
     rewire.gradients[: len(flat)] = torch.tensor(sizes)
@@ -96,9 +87,9 @@ def make(kind: str, tuples: int, **options: Any) -> HyperLayer:
 
 
 def allowed_places(layer: HyperLayer) -> list[tuple[int, ...]]:
-    every = list(itertools.product(*map(range, space_of(layer))))
-    allowed = layer.layout.allowed(torch.tensor(every), shapes_of(layer))
-    return every if allowed is None else list(itertools.compress(every, allowed.tolist()))
+    every = torch.tensor(list(itertools.product(*map(range, layer.space()))))
+    nearest = layer.nearest_places(every.float())  # the place itself, where it is allowed
+    return [tuple(place) for place in every[(nearest == every).all(1)].tolist()]
 
 
 def all_wasted(kind: str, dtype: torch.dtype, **options: Any) -> tuple[Setup, list[Any]]:
