@@ -1,8 +1,14 @@
 """The core on a GPU: the same numbers, no wait for the device, safe to capture in a graph."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from tests.gpu import MARKS, never_waits
+from tests.helpers import output_and_gradients
+from tests.nn.dense import KINDS, input_for
+from torch import Tensor
 
 import sparsewire as sw
 from sparsewire import ops, sorting
@@ -10,42 +16,52 @@ from sparsewire import ops, sorting
 pytestmark = MARKS
 
 
-def close(name: str, ours: torch.Tensor, true: torch.Tensor, tolerance: float = 1e-5) -> None:
+def close(name: str, ours: Tensor, true: Tensor, tolerance: float = 1e-5) -> None:
     error = (ours.detach().cpu().double() - true.detach()).norm() / true.detach().norm()
     assert error < tolerance, f"{name}: relative error {error:.1e}"
+
+
+def assert_agrees(
+    function: Callable[..., Tensor],
+    leaves: dict[str, Tensor],
+    engine: Any = "auto",
+    tolerance: float = 1e-5,
+    **fixed: Any,
+) -> None:
+    """Output and gradients on the GPU in float32, against the specification in float64."""
+    there = {name: t.cuda() if isinstance(t, Tensor) else t for name, t in fixed.items()}
+
+    def on_gpu(**tensors: Tensor) -> Tensor:
+        moved = {name: tensor.float().cuda() for name, tensor in tensors.items()}
+        return function(**moved, **there).cpu()
+
+    with sw.engine("reference"):
+        want = output_and_gradients(lambda **tensors: function(**tensors, **fixed), leaves)
+    with sw.engine(engine):
+        got = output_and_gradients(on_gpu, leaves)
+    for name, true in want.items():
+        close(name, got[name], true, tolerance)
 
 
 @pytest.mark.parametrize("engine", ["auto", "chunked", "reference"])
 @pytest.mark.parametrize("density", ["gaussian", "student"])
 def test_spread_agrees_with_float64(engine, density) -> None:
     k, m, r = 63, 301, 3
-    means = torch.rand(2, k, r, dtype=torch.double) * 20
-    variances, values = torch.rand(2, k, r).double() + 0.2, torch.randn(2, k).double()
+    leaves = {
+        "means": torch.rand(2, k, r).double() * 20,
+        "variances": torch.rand(2, k, r).double() + 0.2,
+        "values": torch.randn(2, k).double(),
+    }
     indices = torch.randint(21, (2, m, r))
-    excluded = ops.mark_repeats(indices, (21,) * r)
-    weight = torch.randn(2, m).double()
-
-    def run(call, tensors, where):
-        tensors = [t.detach().requires_grad_() for t in tensors]
-        out = call(*tensors, indices.to(where), excluded.to(where), density)
-        return out, *torch.autograd.grad(out, tensors, weight.to(out))
-
-    true = run(ops.spread_reference, (means, variances, values), "cpu")
-    moved = [t.float().cuda() for t in (means, variances, values)]
-    with sw.engine(engine):
-        ours = run(ops.spread, moved, "cuda")
-    for name, mine, exact in zip(("out", "means", "variances", "values"), ours, true, strict=True):
-        close(name, mine, exact, 1e-4)
+    fixed = {"indices": indices, "excluded": ops.mark_repeats(indices, (21,) * r)}
+    assert_agrees(ops.spread, leaves, engine, 1e-4, **fixed, density=density)
 
 
-def test_contract_agrees_with_float64() -> None:
+@pytest.mark.parametrize("engine", ["auto", "chunked", "reference"])
+def test_contract_agrees_with_float64(engine) -> None:
+    leaves = {"values": torch.randn(3, 500).double(), "x": torch.randn(3, 5, 13, 7).double()}
     indices = torch.randint(13, (3, 500, 3))
-    values, x = torch.randn(3, 500).double(), torch.randn(3, 5, 13, 7).double()
-    out = ops.contract_reference(indices, values, x, (13, 13), features=1)
-    ours = ops.contract(
-        indices.cuda(), values.float().cuda(), x.float().cuda(), (13, 13), features=1
-    )
-    close("y", ours, out)
+    assert_agrees(ops.contract, leaves, engine, indices=indices, out_shape=(13, 13), features=1)
 
 
 def test_samples_repeat_and_are_valid() -> None:
@@ -58,36 +74,18 @@ def test_samples_repeat_and_are_valid() -> None:
     assert not torch.equal(samples[0], samples[2])
     assert samples[0].min() >= 0
     assert samples[0].max() <= 30
-    assert torch.equal(
-        ops.mark_repeats(samples[0], (31, 31, 31)).cpu(),
-        ops.mark_repeats(samples[0].cpu(), (31, 31, 31)),
-    )
+    repeats = [ops.mark_repeats(each, (31, 31, 31)) for each in (samples[0], samples[0].cpu())]
+    assert torch.equal(repeats[0].cpu(), repeats[1])
 
 
-LAYERS = {
-    "free": lambda: sw.SparseLayer((40,), (30,), tuples=50, bias=True),
-    "contexts": lambda: sw.SparseLayer(
-        (40,), (30,), tuples=50, context=5, wirings=3, density="student"
-    ),
-    "template": lambda: sw.SparseLayer(
-        (4, 10), (30,), template=sw.fan_in((30,), (4, 10), 2), share_values=[0] * 60
-    ),
-    "lower": lambda: sw.HyperLayer(sw.LowerTriangular(20), (40,), (30,)),
-    "banded": lambda: sw.HyperLayer(sw.Banded(2, 1, 20), (40,), (30,)),
-    "blocks": lambda: sw.HyperLayer(sw.BlockDiagonal(5, 8), (40,), (30,)),
-    "convolution": lambda: sw.HyperLayer(sw.Convolution((3,), 8), (4, 10), (3, 10)),
-}
-
-
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_layer_agrees_with_cpu_and_never_waits(kind: str) -> None:
-    layer = LAYERS[kind]()
-    x = torch.randn(6, *(size or 1 for size in layer.in_shape))
-    modes = ("rounded", "expected")
-    true = [layer(x, mode=mode) for mode in modes]  # pyright: ignore[reportArgumentType]
+    layer = KINDS[kind](bias=True, wirings=3 if kind == "contexts" else 1)
+    x = input_for(layer, 6)
+    true = {mode: layer(x, mode=mode) for mode in ("rounded", "expected")}
     layer, x = layer.cuda(), x.cuda()
-    for mode, exact in zip(modes, true, strict=True):
-        close(mode, layer(x, mode=mode), exact.double())  # pyright: ignore[reportArgumentType]
+    for mode, exact in true.items():
+        close(mode, layer(x, mode=mode), exact.double())
     layer(x).sum().backward()  # copies the sizes to the device
     with never_waits():
         layer(x).square().mean().backward()
@@ -121,17 +119,8 @@ def test_autocast_keeps_proportions_in_float32() -> None:
 @pytest.mark.parametrize("options", [{}, {"bend": 0.5}, {"reach": 1}, {"reach": 3}], ids=str)
 def test_the_likelihood_of_an_order_of_many_agrees_with_float64(options) -> None:
     """More than a kernel takes; some of them equal."""
-    keys, target = torch.randn(5, 200).double(), torch.randint(100, (5, 200))
-
-    def run(keys, where):
-        leaf = keys.to(where).requires_grad_()
-        losses = sorting.order_loss(leaf, target.to(where), reduction="none", **options)
-        return losses, *torch.autograd.grad(losses.sum(), leaf)
-
-    with sw.engine("reference"):
-        true = run(keys, "cpu")
-    for name, mine, exact in zip(("losses", "keys"), run(keys.float(), "cuda"), true, strict=True):
-        close(name, mine, exact)
+    leaves, target = {"keys": torch.randn(5, 200).double()}, torch.randint(100, (5, 200))
+    assert_agrees(sorting.order_loss, leaves, target=target, reduction="none", **options)
 
 
 @pytest.mark.parametrize("reach", [None, 1])

@@ -249,15 +249,12 @@ def test_pretended_arguments_are_fixed_by_the_first_call(pretended) -> None:
     for number in range(6):
         want = x["a"][0] * 2 + number * one
         assert torch.equal(step(x, number * one, scale=2.0), want)
-    of_x, of_scale = (
-        r"argument x\['a'\]\[0\] must be as in the",
-        r"argument scale .* first call, 2\.0",
-    )
+    of_scale = r"argument scale .* first call, 2\.0"
     those = r"must be those of the first call, .*'1', 'scale'\]; got .*\[0\]\", 'scale'\]$"
     for args, scale, message in (
         ((x, one[:2]), 2.0, r"argument 1 .*, torch.float32 \(3,\); got torch.float32 \(2,\)\."),
         ((x, one.double()), 2.0, r"argument 1 .*, torch.float32 \(3,\); got torch.float64 \(3,\)"),
-        (({"a": [one[:2]]}, one), 2.0, f"{of_x} first call"),
+        (({"a": [one[:2]]}, one), 2.0, r"argument x\['a'\]\[0\] must be as in the first call"),
         ((x, one), 3.0, rf"{of_scale}; got 3\.0\. A graph"),
         ((x, one), 2, rf"{of_scale}; got 2\. A graph"),
         ((x,), 2.0, those),
@@ -349,16 +346,6 @@ def test_cuda_training_is_the_eager_one(options: dict[str, Any]) -> None:
 
 
 @on_cuda
-def test_cuda_every_call_is_one_step() -> None:
-    count = torch.zeros((), device="cuda")
-    step = capture(lambda x: count.add_(x))
-    x = torch.ones((), device="cuda")
-    counts = [step(x * number) for number in range(1, 11)]
-    want = torch.arange(1, 11).cumsum(0)
-    assert torch.equal(torch.stack(counts).cpu(), want.float())  # and no result changed later
-
-
-@on_cuda
 @pytest.mark.parametrize("own", [False, True], ids=["default generator", "own generator"])
 def test_cuda_replays_draw_anew(own: bool) -> None:
     layer = sw.SparseLayer((16,), (16,), tuples=16).cuda()
@@ -428,21 +415,13 @@ def test_cuda_arguments_may_come_from_the_host(enabled: bool) -> None:
 
 
 @on_cuda
-def test_cuda_what_is_elsewhere_or_of_another_form_is_refused() -> None:
+def test_cuda_what_is_elsewhere_is_refused() -> None:
     there = torch.ones(3, device="cuda")
     with pytest.raises(ValueError, match="generators must be on cuda:0; got cpu"):
         capture(lambda x: x, generators=torch.Generator())(there)
     for result in (lambda x: x.cpu(), lambda x: x.sum().item()):
         with pytest.raises((TypeError, ValueError), match=r"^result must be"):
             capture(result)(there)
-    _, ours, step = both()
-    ours.run(step, 0, 6)
-    x, y = ours.data[0]
-    with pytest.raises(ValueError, match=r"argument x .*float32 \(11, 5\); got .*float32 \(4, 5\)"):
-        step(x[:4], y[:4])
-    with pytest.raises(ValueError, match=r"argument y .*; got torch.float64"):
-        step(x, y.double())
-    ours.run(step, 6, 8)
 
 
 @on_cuda
