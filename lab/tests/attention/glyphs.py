@@ -1,12 +1,9 @@
 """Ten shapes that are easy to tell apart, instead of digits, for the tests of the experiment."""
 
-from pathlib import Path
-
-import pytest
 import torch
 from tests.helpers import seeded
 
-from sparsewire_lab.data import Digits, experiment
+from sparsewire_lab.data import Digits
 from sparsewire_lab.data.idx import Split
 
 COUNTS: dict[Split, int] = {"train": 30, "validation": 20, "all-train": 50, "test": 24}
@@ -24,17 +21,3 @@ def load_glyphs(split: Split) -> Digits:
     blocks = shapes.repeat_interleave(4, 1).repeat_interleave(4, 2)
     images = torch.nn.functional.pad(blocks, (4,) * 4)[labels]
     return Digits(images * BRIGHTNESS[split], labels)
-
-
-def use_glyphs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Put them in the place of all digits; return the splits that are asked for, as they come."""
-    asked: list[str] = []
-
-    def load(split: Split, folder: Path | None = None) -> Digits:
-        del folder
-        asked.append(split)
-        return load_glyphs(split)
-
-    monkeypatch.setattr(experiment, "load_digits", load)
-    monkeypatch.setattr(experiment, "load_mnist", load)
-    return asked

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from lab.tests.attention.glyphs import BRIGHTNESS, load_glyphs
-from lab.tests.attention.trials import CPU, build, everything, of_every_model, step
+from lab.tests.attention.trials import CPU, build, everything, of_every_model
 from torch import Tensor
 
 from sparsewire_lab.attention import trial as attention_trial
@@ -133,12 +133,3 @@ def test_without_spreading_digits_lie_anywhere_from_the_first_step_on(model, sce
     assert trial.share is None
     trial.loss(trial.model, 64, everything)
     assert away(scenes[0]) > 0.9
-
-
-def test_both_clocks_go_on_with_the_steps():
-    trial = build(spread=0.5, steps=10)
-    for _ in range(3):
-        step(trial)
-    clocks = {name: clock.step for name, clock in trial.clocks.items()}
-    assert clocks == {"annealing": 3, "placement": 3}
-    assert trial.extras == trial.clocks

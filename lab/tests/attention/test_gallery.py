@@ -1,5 +1,6 @@
 """Glimpses as drawn: boxes, points and pixels where they are, mistakes marked, boxes moving."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle
 from PIL import Image
 
-from sparsewire_lab.attention.frames import GlimpseFrames, outline, read_frames
+from sparsewire_lab.attention.frames import GlimpseFrames, read_frames
 from sparsewire_lab.attention.gallery import (
     animate_boxes,
     boxes_figure,
     chosen_images,
-    draw_mosaic,
     gallery_figure,
     log_spaced,
 )
 from sparsewire_lab.data import CANVASES, fixed_set, load_digits
-from sparsewire_lab.figures.save import save
 
 
 def saved(path: Path, **arrays: Any) -> GlimpseFrames:
@@ -76,12 +75,6 @@ def test_other_files_are_refused(others: dict[str, Any], complaint: str, tmp_pat
         ValueError, match=rf"frames.npz must be a file of glimpse frames.*{complaint}"
     ):
         read_frames(path)
-
-
-def test_an_outline_goes_around() -> None:
-    """A frame that is higher than wide: its corners (down, right) become (right, down)."""
-    corners = np.array([(1.0, 2.0), (1.0, 5.0), (9.0, 2.0), (9.0, 5.0)])
-    assert outline(corners).tolist() == [[2, 1], [5, 1], [5, 9], [2, 9]]
 
 
 @pytest.mark.parametrize("sampled", [True, False])
@@ -153,22 +146,16 @@ def test_boxes_and_glimpses_have_the_same_looks(tmp_path: Path) -> None:
         left, right, bottom, top = tile.get_extent()
         assert (left, top) == border.get_xy()
         assert (right - left, bottom - top) == pytest.approx((1, 1))
+    places = [tile.get_extent() for tile in mosaic.images]
+    assert len({round(left) for left, *_ in places}) == 2
+    assert len({round(top) for *_, top in places}) == 4
+    for (left, _, _, top), (other, _, _, above) in itertools.combinations(places, 2):
+        assert abs(left - other) > 1 or abs(top - above) > 1  # no two overlap
     (left, right), (bottom, top) = enlarged.get_xlim(), enlarged.get_ylim()
     assert right - left == pytest.approx(bottom - top)
     ends = np.concatenate([box.get_xy() for box in polygons(enlarged)])
     assert left < ends[:, 0].min() < ends[:, 0].max() < right
     assert top < ends[:, 1].min() < ends[:, 1].max() < bottom
-
-
-def test_glimpses_do_not_overlap() -> None:
-    axis = Figure().add_subplot()
-    draw_mosaic(axis, np.zeros((8, 3, 3)))
-    places = sorted(tile.get_extent() for tile in axis.images)
-    assert len({left for left, *_ in places}) == 2
-    assert len({top for *_, top in places}) == 4
-    for left, right, bottom, top in places:
-        others = [p for p in places if p != [left, right, bottom, top]]
-        assert not any(left < r and la < right and top < b and t < bottom for la, r, b, t in others)
 
 
 @pytest.mark.parametrize(("glimpses", "canvas"), [(1, 30), (8, 30), (1, 240), (8, 240)])
@@ -214,15 +201,6 @@ def test_a_strip_has_a_row_for_an_image_and_a_column_for_a_step(tmp_path: Path) 
         # Nothing is cut off at the edge, and down is down.
         assert axis.get_xlim()[0] < 0 < 29 < axis.get_xlim()[1]
         assert axis.get_ylim()[0] > 29 > 0 > axis.get_ylim()[1]
-
-
-def test_files_are_written_whole(tmp_path: Path) -> None:
-    frames = saved(tmp_path, tracked=2, mistakes=1)
-    for figure in (boxes_figure(frames), gallery_figure(frames)):
-        file = save(figure, tmp_path / "new" / "figure.png")
-        with Image.open(file) as picture:
-            assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
-        assert [found.name for found in file.parent.iterdir()] == ["figure.png"]
 
 
 def test_the_animation_is_small(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from lab.tests.attention.trials import (
     build,
     everything,
     looks_of,
-    net_of,
-    of_every_looking_model,
     of_every_model,
     step,
 )
@@ -157,23 +155,6 @@ def test_the_price_of_a_glimpse_has_a_gradient_but_is_no_part_of_the_loss(model,
         torch.testing.assert_close(other, want, rtol=1e-3, atol=1e-6, msg=name)
 
 
-def test_looking_for_judgement_leaves_the_price_alone():
-    """A pass in between does not count; models without points to choose pay nothing."""
-    for model in ("convnet", "reinforce"):
-        free = build(model)
-        assert (free.args.zoom, free.penalty) == (1.0, None)
-    trial = build("transformer", zoom=3.0)
-    torch.manual_seed(5)
-    want = gradients(trial, 16)
-    with torch.no_grad():
-        trial.model.eval()
-        trial.evaluate()
-        trial.model.train()
-    torch.manual_seed(5)
-    for name, gradient in gradients(trial, 16).items():
-        torch.testing.assert_close(gradient, want[name], msg=name)
-
-
 # Training.
 
 
@@ -205,55 +186,3 @@ def test_training_finds_what_can_be_seen(model, monkeypatch):
     assert last < 0.6 * math.log(2)
     with torch.no_grad():
         assert trial.evaluate()["error"] <= 0.1
-
-
-# Learning rates.
-
-
-def rates_of(trial: AttentionTrial) -> dict[int, float]:
-    """The learning rate of each parameter, by its identity."""
-    return {id(p): g["lr"] for g in trial.optimizer.param_groups for p in g["params"]}
-
-
-@of_every_looking_model
-def test_the_rates_that_are_told_are_those_of_the_parts(model):
-    rates: dict[str, Any] = {"lr": 0.5, "source_rate": 0.5, "frame_rate": 0.25, "cosine": False}
-    trial = build(model, **rates)
-    rate, net = rates_of(trial), net_of(trial.model)
-    assert rate[id(net.features[0].first.weight)] == 0.25
-    assert rate[id(net.boxes.weight)] == 0.125
-    assert rate[id(next(trial.model.head.parameters()))] == 0.5  # pyright: ignore
-
-
-@pytest.mark.parametrize("name", ["source_rate", "frame_rate"])
-@pytest.mark.parametrize("source", ["finder", "convnet"])
-def test_a_rate_of_zero_keeps_that_part_as_it_is(name, source):
-    options: dict[str, Any] = {name: 0.0, "cosine": False}
-    trial = build("transformer", source=source, **options)
-    net = net_of(trial.model)
-    last = net.boxes if source == "finder" else net.head[-1]
-    part = net.features if name == "source_rate" else last
-    before = {n: p.clone() for n, p in trial.model.named_parameters()}
-    for _ in range(2):
-        step(trial)
-    kept = {id(p) for p in part.parameters()}
-    for n, parameter in trial.model.named_parameters():
-        if id(parameter) in kept:
-            assert torch.equal(parameter, before[n]), n
-        elif n.startswith("head."):
-            assert not torch.equal(parameter, before[n]), n
-
-
-@pytest.mark.parametrize("model", ["convnet", "transformer"])
-def test_learning_rates_rise_and_fall_along_a_cosine(model):
-    """All of them alike; the 2 first of 100 steps are for the rise."""
-    trial = build(model, steps=100, cosine=True)
-    schedule, optimizer = trial.schedule, trial.optimizer
-    assert schedule is not None
-    for number in range(101):
-        want = min(1.0, (number + 1) / 2) * 0.5 * (1 + math.cos(math.pi * number / 100))
-        for group in optimizer.param_groups:
-            assert group["lr"] == pytest.approx(want * group["initial_lr"], abs=1e-9)
-        optimizer.step()
-        schedule.step()
-    assert build(model, cosine=False).schedule is None

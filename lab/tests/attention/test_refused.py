@@ -43,6 +43,7 @@ def test_arguments_without_effect_are_refused(name, model):
             args.check()
 
 
+UNBOUNDED = "source finder returns boxes that are not bounded"
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"glimpses": 0}, "glimpses must be at least 1; got 0"),
     ({"size": 0}, "size must be at least 1; got 0"),
@@ -79,6 +80,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "squash must be corners or none with model transformer; got points",
     ),
     ({"batch": 0}, "batch must be at least 1; got 0"),
+    # A finder, asked for or not, returns boxes that are not bounded.
+    ({"frame": "affine"}, f"{UNBOUNDED}; got frame affine, squash none"),
+    ({"squash": "points"}, f"{UNBOUNDED}; got frame box, squash points"),
+    (
+        {"model": "transformer", "source": "finder", "frame": "quadrangle"},
+        f"{UNBOUNDED}; got frame quadrangle, squash none",
+    ),
+    (
+        {"model": "transformer", "squash": "corners"},
+        f"{UNBOUNDED}; got frame box, squash corners",
+    ),
 ]
 
 
@@ -88,28 +100,9 @@ def test_arguments_that_cannot_be_are_refused(options, message):
         checked(Attention(**options))
 
 
-@pytest.mark.parametrize("model", ["glimpse", "transformer"])
-@pytest.mark.parametrize(
-    "options",
-    [{"frame": "affine"}, {"frame": "quadrangle"}, {"squash": "corners"}, {"squash": "points"}],
-)
-@pytest.mark.parametrize("source", [{}, {"source": "finder"}])
-def test_a_finder_returns_boxes_that_are_not_bounded(model, options, source):
-    """Whether it was asked for or not; a convnet tells the others too."""
-    frame, squash = options.get("frame", "box"), options.get("squash", "none")
-    message = (
-        f"^source finder returns boxes that are not bounded; got frame {frame}, squash {squash}$"
-    )
-    if model == "transformer" and squash == "points":
-        message = r"^squash must be corners or none with model transformer; got points$"
-    with pytest.raises(ValueError, match=message):
-        checked(Attention(model=model, **source, **options))
-
-
 @pytest.mark.parametrize(
     "options",
     [
-        {"source": "finder", "frame": "box", "squash": "none"},
         {"preset": "paper", "source": "finder", "frame": "box", "squash": "none"},
         {"canvas": 60, "size": 60},
         {"hold": 0.5, "settle": 0.0},

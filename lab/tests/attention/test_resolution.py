@@ -76,29 +76,25 @@ def test_points_on_each_other_have_a_gradient_that_is_a_number():
     assert points.grad.isfinite().all()
 
 
-def test_four_glimpses_see_as_much_as_one_with_twice_as_many_points_a_side():
-    boxes = middle(0.8, 0.4)
-    one = pixel_gaps(grids(boxes, 5, 5), SIDE)
-    four = pixel_gaps(grids(boxes.expand(-1, 4, -1), 5, 5), SIDE)
-    torch.testing.assert_close(four, one.repeat_interleave(4, 1) / 2)
-
-
 # Penalties.
 
 
-def penalty_of(boxes: Tensor, losses: Tensor, weight: float = 1.0, size: int = 5) -> Tensor:
-    penalty = ResolutionPenalty(weight, SIDE)
-    penalty.on_points(grids(boxes, size, size))
+def penalty_of(boxes: Tensor, losses: Tensor, weight: float = 1.0, classes: int = 10) -> Tensor:
+    penalty = ResolutionPenalty(weight, SIDE, classes)
+    penalty.on_points(grids(boxes, 5, 5))
     return penalty.loss(losses)
 
 
 def test_the_penalty_is_the_logarithm_of_the_distance():
     """5 points over 0.8, 0.4 and 0.2 of 40 pixels are 8, 4 and 2 apart; above chance are 0.9 − 0.1,
-    0.3 − 0.1 and 0.5 − 0.1."""
-    got = penalty_of(middle(0.8, 0.4, 0.2), loss_of(0.9, 0.3, 0.5), weight=0.5)
+    0.3 − 0.1 and 0.5 − 0.1, of two classes 0.9 − 0.5."""
+    boxes, losses = middle(0.8, 0.4, 0.2), loss_of(0.9, 0.3, 0.5)
+    got = penalty_of(boxes, losses, weight=0.5)
     want = 0.5 * (0.8 * math.log(8) + 0.2 * math.log(4) + 0.4 * math.log(2)) / 3
     assert got.shape == ()
     assert got.item() == pytest.approx(want, rel=1e-5)
+    of_two_classes = penalty_of(boxes, losses, classes=2).item()
+    assert of_two_classes == pytest.approx(0.4 * math.log(8) / 3, rel=1e-5)
     # Both directions count alike, 8 and 2 pixels, and all glimpses, 4 and 4: two take √2 of that.
     boxes = torch.tensor([[[0.1, 0.4, 0.9, 0.6], [0.2, 0.3, 0.6, 0.7]]])
     want = 0.9 * sum(math.log(gap / math.sqrt(2)) for gap in (8, 2, 4, 4)) / 4
@@ -122,34 +118,22 @@ def test_images_that_are_classified_by_chance_or_worse_have_no_penalty(probabili
     assert penalty_of(middle(0.8), loss_of(0.11)).item() > 0.01
 
 
-def test_chance_depends_on_the_number_of_classes():
-    paid = []
-    for classes in (2, 4):
-        penalty = ResolutionPenalty(1.0, SIDE, classes)
-        penalty.on_points(grids(middle(0.8), 5, 5))
-        paid.append(penalty.loss(loss_of(0.5)).item())
-    assert paid == pytest.approx([0.0, 0.25 * math.log(8)], abs=1e-6)
-
-
 def test_only_boxes_of_images_classified_with_success_shrink():
-    """Down the gradient they shrink, around their middle; the others do not change."""
+    """Down the gradient they shrink, around their middle; the others do not change.
+
+    The cross-entropy has no gradient: else a worse classification would reduce the penalty.
+    """
     boxes = middle(0.8, 0.8, 0.8, 0.05).requires_grad_()
-    paid = penalty_of(boxes, loss_of(0.9, 0.05, 0.5, 0.9))
-    (gradient,) = torch.autograd.grad(paid, boxes)
+    losses = loss_of(0.9, 0.05, 0.5, 0.9).requires_grad_()
+    paid = penalty_of(boxes, losses)
+    gradient, none = torch.autograd.grad(paid, [boxes, losses], allow_unused=True)
+    assert none is None
     top, left, bottom, right = gradient.squeeze(1).unbind(1)
     assert not gradient[[1, 3]].any()
     for low, high in ((top, bottom), (left, right)):
         assert (low[[0, 2]] < 0).all()
         torch.testing.assert_close(low, -high)
         assert high[0] == pytest.approx(2 * high[2].item())  # above chance by 0.8 and by 0.4
-
-
-def test_the_cross_entropy_has_no_gradient_from_the_penalty():
-    """Else a worse classification would reduce the penalty."""
-    losses = loss_of(0.9, 0.5).requires_grad_()
-    paid = penalty_of(middle(0.8, 0.8).requires_grad_(), losses)
-    (gradient,) = torch.autograd.grad(paid, losses, allow_unused=True)
-    assert gradient is None
 
 
 def test_the_last_pass_counts_once():

@@ -70,19 +70,3 @@ def test_tensors_change_in_place_for_captured_steps():
     now = [layer.variance_factor, layer.hardness, placement.share]
     assert all(a is b for a, b in zip(now, tensors, strict=True))
     assert [t.item() for t in tensors] == [0.0, 1.0, 1.0]
-
-
-@pytest.mark.parametrize("steps", [0, 2, 9])
-def test_a_saved_state_is_restored_in_place(steps):
-    first, again = ((annealing()[1], Placement(10, 0.25, 0.75, CPU)) for _ in range(2))
-    for old, new in zip(first, again, strict=True):
-        for _ in range(steps):
-            old.advance()
-        before = dict(vars(new))
-        new.load_state_dict(old.state_dict())
-        for _ in range(3):
-            for name, value in vars(old).items():
-                assert getattr(new, name) == value
-                assert not torch.is_tensor(value) or getattr(new, name) is before[name]
-            old.advance()
-            new.advance()

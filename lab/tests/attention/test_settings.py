@@ -112,11 +112,8 @@ def test_each_preset_is_its_own_measure() -> None:
     assert departures(setting_of(preset="paper", zoom=1.0)) == {"zoom": 1.0}
     assert departures(setting_of(glimpses=8, width=32)) == {"width": 32}
     assert departures(setting_of(glimpses=1, width=32)) == {}
-    assert departures(setting_of() | {"width": 64, "frame_rate": 2.0, "settle": 0.0}) == {
-        "width": 64,
-        "settle": 0.0,
-        "frame_rate": 2.0,
-    }
+    changed = {"width": 64, "settle": 0.0, "frame_rate": 2.0}
+    assert departures(setting_of() | changed) == changed
     words = departure_words(setting_of(head="mlp", source_rate=1.0, cosine=False))
     assert words == ["mlp head", "cosine no", "source rate 1"]
 

@@ -105,22 +105,10 @@ def test_what_is_read_and_what_the_paper_says(arguments: dict, reads: str, paper
     assert (row[2], row[-1]) == (reads, paper)
 
 
-def test_rows_are_in_order_and_never_alike() -> None:
-    runs = [
-        make_attention([0.1], key="a", canvas=400),
-        make_attention([0.1], key="b", glimpses=8, size=12, region=9),
-        make_attention([0.1], key="c", glimpses=8, size=12, region=20),
-        make_attention([0.1], key="d", model="convnet"),
-        make_attention([0.1], key="e", data="digits", canvas=60),
-    ]
-    found = [(row[0], row[1]) for row in rows(attention_table(runs))]
-    assert found == [
-        ("60, digits", "1 glimpse of 32 × 32"),
-        ("100", "plain ConvNet"),
-        ("100", "8 glimpses of 12 × 12, region 9"),
-        ("100", "8 glimpses of 12 × 12, region 20"),
-        ("400", "1 glimpse of 32 × 32"),
-    ]
+def test_rows_begin_with_canvas_and_data() -> None:
+    runs = [make_attention([0.1], key="a", canvas=400)]
+    runs.append(make_attention([0.1], key="b", data="digits", canvas=60))
+    assert [row[0] for row in rows(attention_table(runs))] == ["60, digits", "400"]
 
 
 def test_validation_rows_have_a_table_of_their_own() -> None:
