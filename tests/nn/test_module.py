@@ -20,7 +20,6 @@ from tests.nn.dense import (
     randomise,
 )
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from sparsewire import HyperLayer, SparseLayer, Wiring
 from sparsewire.ops import contract_reference, mark_repeats, spread_reference
@@ -75,6 +74,7 @@ def test_the_state_holds_raw_numbers_and_what_they_belong_to():
     names = {"source.raw_means", "source.raw_variances", "source.values"}
     assert set(layer.state_dict()) == names | {"bias", "value_of"}
     assert set(KINDS["template"]().state_dict()) == names | {"layout.table"}
+    assert set(KINDS["fixed values"]().state_dict()) == names
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,6 @@ def test_the_state_of_another_shape_is_refused(in_shape):
     for state in (SparseLayer((5, 4), (6,), tuples=6, seed=1).state_dict(), dict(before)):
         layer.load_state_dict(state)
         assert_same(layer.state_dict(), state, rtol=0, atol=0)
-
-
-@of_every_kind
-def test_a_functional_call_sees_its_own_parameters(kind):
-    layer, other = LAYERS[kind](), randomise(LAYERS[kind]())
-    x = input_for(layer, 3)
-    got = functional_call(layer, other.state_dict(), x, {"generator": seeded(1)})
-    assert torch.equal(got, other(x, generator=seeded(1)))
 
 
 @of_every_kind

@@ -126,17 +126,6 @@ def test_a_factor_lets_variances_fall_to_their_floor():
     assert not any("factor" in name for name in layer.state_dict())
 
 
-def test_values_are_learned_or_fixed():
-    x, raw = random_input(4, 5, dtype=torch.float32), {"source.raw_means", "source.raw_variances"}
-    learned, fixed = (KINDS["free"](values=2.0, learn_values=learn) for learn in (True, False))
-    gradients = gradients_of(learned, learned(x).square().sum())
-    assert set(gradients) == {*raw, "source.values"}
-    assert all(gradient.abs().sum() > 0 for gradient in gradients.values())
-    assert set(gradients_of(fixed, fixed(x).square().sum())) == raw
-    assert torch.equal(fixed.wiring().values, torch.full((6,), 2.0))
-    assert "source.values" in fixed.state_dict()
-
-
 @pytest.mark.parametrize("numbers", [[0, 1, 1, 2, 0, 2], [0] * 6], ids=str)
 def test_shared_values_gather_the_gradients_of_their_tuples(numbers):
     numbers = torch.tensor(numbers)
