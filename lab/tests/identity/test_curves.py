@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab.tests.figures.samples import make_identity
+from lab.tests.figures.samples import make_identity, title, words
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -15,12 +15,6 @@ from sparsewire_lab.figures.save import save
 from sparsewire_lab.identity.curves import error_figure, scaling_figure
 
 FALLING = [2.0, 0.5, 0.1, 0.0, 0.0]
-
-
-def words(figure: Figure) -> list[str]:
-    (legend,) = figure.legends
-    found = [text.get_text() for text in (legend.get_title(), *legend.get_texts())]
-    return [text for text in found if text.strip()]
 
 
 def bars(figure: Figure) -> list[Any]:
@@ -49,7 +43,7 @@ def test_errors_are_drawn_where_they_are(tmp_path: Path) -> None:
 def test_one_seed_has_no_bars_and_zero_alone_can_be_drawn(tmp_path: Path) -> None:
     figure = error_figure([make_identity(FALLING)])
     assert bars(figure) == []
-    assert words(figure) == ["sparse: size of the vectors", "8"]
+    assert (title(figure), words(figure)) == ("sparse: size of the vectors", ["8"])
     runs = [make_identity([0.0], seed=seed) for seed in (0, 1)]
     assert save(error_figure(runs), tmp_path / "errors.png").stat().st_size > 500
 
@@ -68,7 +62,7 @@ def test_a_colour_for_each_size_and_a_line_for_each_method() -> None:
     assert {style for _, style in looks} == {"-", "--", ":"}
     sizes = ["8, lr 0.1", "32, lr 0.1", "1,024, lr 0.1"]
     expected = [word for m in ("sparse", "reinforce", "rewire") for word in (m, *sizes)]
-    assert words(figure) == ["size of the vectors", *expected]
+    assert (title(figure), words(figure)) == ("size of the vectors", expected)
 
 
 def test_many_sizes_and_lengths_stay_apart(tmp_path: Path) -> None:
@@ -93,12 +87,12 @@ def test_same_size_and_method_differ_in_their_markers() -> None:
     runs = [make_identity(FALLING, target=target) for target in ("identity", "permutation", "band")]
     figure = error_figure(runs)
     assert len({str(line.get_marker()) for line in figure.axes[0].lines}) == 3
-    assert words(figure)[1:] == ["8, identity", "8, permutation", "8, band"]
+    assert words(figure) == ["8, identity", "8, permutation", "8, band"]
     similar = [make_identity(FALLING), make_identity(FALLING, size=16, every=1000)]
     assert error_figure(similar).axes[0].get_xscale() == "linear"
 
 
-def test_scaling_marks_what_was_not_reached(tmp_path: Path) -> None:
+def test_scaling_marks_what_was_not_reached() -> None:
     runs = [
         make_identity(FALLING, size=8),
         make_identity([1.0, 1.0, 0.0], size=64),
@@ -116,7 +110,6 @@ def test_scaling_marks_what_was_not_reached(tmp_path: Path) -> None:
     assert {axis.get_xscale() for axis in figure.axes} == {"log"}
     assert words(figure) == ["sparse", "rewire", "hollow: not reached, total of the run"]
     assert words(scaling_figure(runs[:2])) == ["sparse"]
-    assert save(scaling_figure(runs[:1]), tmp_path / "scaling.png").stat().st_size > 500
 
 
 def test_nothing_to_show_is_said(tmp_path: Path) -> None:
@@ -149,7 +142,6 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(OSError, match="no space left"):
             save(error_figure([make_identity(FALLING)]), path)
     assert path.read_text() == "old"
-    assert [file.name for file in tmp_path.iterdir()] == ["errors.png"]
     save(error_figure([make_identity(FALLING)]), path)
     assert path.read_bytes().startswith(b"\x89PNG")
     assert [file.name for file in tmp_path.iterdir()] == ["errors.png"]

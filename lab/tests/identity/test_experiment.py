@@ -54,15 +54,11 @@ def test_the_defaults_are_those_of_the_paper(size, samples, steps, lr):
     assert (args.tuples, args.values, args.wirings) == (size, "fixed", 1)
     layer = args.build(0, CPU).layer
     assert (layer.local_samples, layer.global_samples, layer.region) == (*samples, args.region)
-    baseline = Identity(size=size, method="reinforce", batch=32).resolved()
-    assert (baseline.steps, baseline.wirings, baseline.lr) == (60_000, 32, lr)
+    baseline = Identity(size=size, method="reinforce", batch=32, accumulate=2).resolved()
+    assert (baseline.steps, baseline.wirings, baseline.lr) == (60_000, 16, lr)
     assert (baseline.local_samples, baseline.global_samples) == (0, 0)
-
-
-@pytest.mark.parametrize("size", [*PAPER_SIZES, 1024])
-def test_rewiring_takes_fewer_steps_and_learns_values_from_one(size):
-    args = Identity(size=size, method="rewire").resolved()
-    assert (args.steps, args.lr, args.values) == (6_000, 0.005, "ones")
+    ours = Identity(size=size, method="rewire").resolved()
+    assert (ours.steps, ours.lr, ours.values) == (6_000, 0.005, "ones")
 
 
 def test_samples_grow_with_the_logarithm_of_the_size():
@@ -81,14 +77,6 @@ def test_samples_grow_with_the_logarithm_of_the_size():
         assert args.region == round(math.log2(size))
 
 
-def test_every_size_from_two_can_be_built():
-    for size in range(2, 8):
-        args = Identity(size=size, device="cpu").resolved()
-        args.check()
-        loss = args.build(0, CPU)
-        assert loss.loss(loss.model, 4, everything).isfinite()
-
-
 def test_what_is_given_stays():
     given = {
         "steps": 7, "lr": 0.5, "values": "normal", "tuples": 5, "local_samples": 0,
@@ -103,13 +91,12 @@ def test_what_is_given_stays():
 def test_a_sweep_tries_nine_rates_each_as_a_run_of_its_own():
     args = Identity(size=8, method="reinforce", sweep=True)
     rates = [0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001, 0.00005, 0.00001]
-    assert [setting.lr for setting in args.settings()] == rates
-    assert [dataclasses.replace(setting, lr=None) for setting in args.settings()] == [args] * 9
-    assert [setting.resolved().lr for setting in args.settings()] == rates
+    assert args.settings() == [dataclasses.replace(args, lr=rate) for rate in rates]
     assert Identity(size=8).settings() == [Identity(size=8)]
-    swept = Identity(size=8, sweep=True).settings()[2].resolved()
-    alone = Identity(size=8, lr=0.01, keep_wiring=False).resolved()
-    assert swept.key() == alone.key() != Identity(size=8, lr=0.05).resolved().key()
+    swept = args.settings()[2].resolved()
+    alone = Identity(size=8, method="reinforce", lr=0.01, keep_wiring=False).resolved()
+    assert swept.lr == 0.01
+    assert swept.key() == alone.key() != args.settings()[1].resolved().key()
 
 
 @pytest.mark.parametrize(
@@ -163,10 +150,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"wirings": 5, "accumulate": 4, "method": "reinforce"},
         "wirings must divide 16, instances in a pass; got 5",
     ),
-    ({"lr": 0.0}, "lr must be above 0; got 0.0"),
-    ({"steps": 0}, "steps must be at least 1; got 0"),
-    ({"batch": 0}, "batch must be at least 1; got 0"),
-    ({"seeds": (1, 1)}, "seeds must be different whole numbers, at least one; got (1, 1)"),
 ]
 
 
@@ -179,20 +162,11 @@ def test_arguments_that_cannot_be_are_refused(options, message):
 
 def test_wirings_must_divide_the_share_of_each_process(monkeypatch):
     """96 instances in two processes are 48 each, which 32 draws cannot share."""
+    Identity(method="reinforce", batch=96, wirings=32).check()
+    Identity(method="reinforce", batch=96, wirings=8, accumulate=2, sweep=True).check()
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="wirings"):
         Identity(method="reinforce", batch=96, wirings=32).check()
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("target", TARGETS)
-def test_plain_settings_are_accepted_and_resolved_once(method, target):
-    for size in (2, 8, 100, 128):
-        args = Identity(size=size, method=method, target=target)
-        args.check()
-        assert args.resolved().resolved() == args.resolved()
-    Identity(method="rewire", rewire_every=50, target="band", band=3, region=16).check()
-    Identity(method="reinforce", wirings=8, accumulate=2, sweep=True).check()
 
 
 # What is planted.
@@ -217,14 +191,6 @@ def test_a_band_is_planted(band):
     assert torch.equal(planted(Identity(size=5), band), torch.eye(5))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_answers_are_products_with_the_planted_matrix(target, seed):
-    trial = build(seed, target=target, size=9)
-    x = torch.randn(6, 9)
-    torch.testing.assert_close(trial.answer(x), x @ planted(trial.args, seed).T)
-
-
 @torch.no_grad()
 def put(trial: IdentityTrial, places: Tensor) -> None:
     tuples_of(trial.layer).raw_means.copy_(trial.layer.raw_means_at(places))
@@ -233,10 +199,15 @@ def put(trial: IdentityTrial, places: Tensor) -> None:
 # What is built.
 
 
+@pytest.mark.parametrize("size", [2, 3, 5, 8, 100])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_step_of_every_kind(method, target):
-    trial = build(method=method, target=target)
+def test_a_step_of_every_kind(method, target, size):
+    """Of what is accepted and resolved once, it changes every parameter."""
+    args = Identity(size=size, method=method, target=target, device="cpu")
+    args.check()
+    assert args.resolved().resolved() == args.resolved()
+    trial = args.resolved().build(0, CPU)
     before = [p.detach().clone() for p in trial.model.parameters()]
     loss = trial.loss(trial.model, 16, everything)
     assert loss.shape == ()
@@ -355,13 +326,6 @@ def test_found_is_the_share_of_ones_that_a_tuple_rounds_to(target):
         assert (metrics["error"] < 1e-12) == (right == len(places))
 
 
-def test_more_tuples_than_ones_find_no_more_than_all():
-    trial = build(size=4, tuples=9)
-    every = torch.cartesian_prod(torch.arange(3), torch.arange(3))
-    put(trial, every)
-    assert trial.evaluate()["found"] == pytest.approx(3 / 4)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_judging_neither_uses_the_randomness_of_training_nor_changes_anything(method):
     trial = build(method=method)
@@ -382,7 +346,6 @@ def test_judging_neither_uses_the_randomness_of_training_nor_changes_anything(me
 
 @pytest.mark.parametrize("at_once", [1000, 3000, 10_000, 20_000])
 def test_an_evaluation_in_parts_is_the_same(monkeypatch, at_once):
-    """Of vectors that are larger than a part, one by one."""
     whole = build().evaluate()
     monkeypatch.setattr(identity, "_EVALUATION_ELEMENTS", 8 * at_once)
     trial, sizes = build(), []
@@ -391,8 +354,10 @@ def test_an_evaluation_in_parts_is_the_same(monkeypatch, at_once):
     got = trial.evaluate()
     assert sum(sizes) == 10_000
     assert max(sizes) == min(at_once, 10_000)
-    assert got["found"] == whole["found"]
-    assert got["error"] == pytest.approx(whole["error"], rel=1e-6)
+    assert got == {"found": whole["found"], "error": pytest.approx(whole["error"], rel=1e-6)}
+
+
+def test_vectors_larger_than_a_part_are_evaluated_one_by_one(monkeypatch):
     monkeypatch.setattr(identity, "_EVALUATION_ELEMENTS", 3)
     monkeypatch.setattr(identity, "VECTORS", 5)
     assert math.isfinite(build().evaluate()["error"])
@@ -406,16 +371,12 @@ def test_an_evaluation_in_parts_is_the_same(monkeypatch, at_once):
 def test_snapshots_hold_the_tuples_and_a_draw(method, tuples):
     trial = build(method=method, tuples=tuples, values="normal")
     frame = trial.snapshot(10)
-    samples = 4 + trial.layer.local_samples + trial.layer.global_samples
-    shapes = {name: tuple(tensor.shape) for name, tensor in frame.items()}
-    assert shapes == {
-        "means": (tuples, 2),
-        "variances": (tuples, 2),
-        "values": (tuples,),
-        "indices": (tuples * samples, 2),
-    }
-    for name, tensor in trial.layer.wiring()._asdict().items():
+    wiring = trial.layer.wiring()._asdict()
+    assert frame.keys() == {*wiring, "indices"}
+    for name, tensor in wiring.items():
         assert torch.equal(frame[name], tensor)
+    samples = 4 + trial.layer.local_samples + trial.layer.global_samples
+    assert frame["indices"].shape == (tuples * samples, 2)
     assert frame["indices"].dtype == torch.int32
     assert frame["indices"].min() >= 0
     assert frame["indices"].max() < 8

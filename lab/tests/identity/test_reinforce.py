@@ -1,15 +1,11 @@
 """The REINFORCE baseline: its draws, their log-probabilities, and the gradient it estimates."""
 
-import dataclasses
-import itertools
 import math
 import re
 from typing import Any
 
 import pytest
 import torch
-from scipy import stats
-from tests.helpers import seeded
 from torch import Tensor
 from torch.distributions import Normal
 
@@ -39,16 +35,10 @@ def drawn_by_hand(layer: ReinforceLayer, draws: int) -> tuple[Tensor, Normal]:
 
 def matrices(layer: ReinforceLayer, drawn: Tensor, space: tuple[int, ...]) -> Tensor:
     """The matrix of each draw: the tuples' values at the rounded places, added where they meet."""
-    outs = len(layer.sparse.out_shape)
-    dense = []
-    for places in rounded(drawn, space).tolist():
-        one: Any = torch.zeros(space, dtype=drawn.dtype)
-        for place, value in zip(places, layer.sparse.wiring().values, strict=True):
-            only = torch.zeros(space, dtype=drawn.dtype)
-            only[tuple(place)] = 1.0
-            one = one + only * value
-        dense.append(one.reshape(math.prod(space[:outs]), math.prod(space[outs:])))
-    return torch.stack(dense)
+    values, empty = layer.sparse.wiring().values, torch.zeros(space, dtype=drawn.dtype)
+    every = rounded(drawn, space)
+    dense = [empty.index_put(tuple(places.T), values, accumulate=True) for places in every]
+    return torch.stack(dense).view(len(drawn), math.prod(layer.sparse.out_shape), -1)
 
 
 @pytest.mark.parametrize("wirings", [1, 2, 6])
@@ -68,26 +58,6 @@ def test_a_pass_multiplies_by_rounded_draws(wirings, in_shape, out_shape):
     torch.testing.assert_close(log_probability, law.log_prob(drawn).sum((-2, -1)))
 
 
-def test_draws_follow_the_normal_law():
-    """Kolmogorov–Smirnov on 4,000 draws of the place, by their log-probability alone."""
-    layer = make(tuples=1, wirings=4000)
-    _, log_probability = layer(torch.randn(4000, 5, dtype=torch.float64))
-    variances = layer.sparse.wiring().variances.detach()
-    constant = -0.5 * (2 * math.log(2 * math.pi) + variances.log().sum())
-    squares = -2 * (log_probability.detach() - constant)
-    assert stats.kstest(squares.numpy(), stats.chi2(df=2).cdf).pvalue > 0.001
-
-
-def test_draws_outside_are_moved_to_the_border():
-    layer = make(tuples=2, wirings=64)
-    with torch.no_grad():
-        layer.sparse.source.raw_variances.fill_(100.0)
-    y, log_probability = layer(torch.ones(64, 5, dtype=torch.float64))
-    total = layer.sparse.wiring().values.sum().expand(64)
-    torch.testing.assert_close(y.sum((1, 2)), total)
-    assert log_probability.isfinite().all()
-
-
 @pytest.mark.parametrize(
     ("wirings", "batch", "draws"), [(8, 3, 3), (3, 3, 3), (2, 8, 2), (8, 1, 1), (4, 0, 0)]
 )
@@ -101,50 +71,6 @@ def test_there_are_as_many_draws_as_wirings_or_instances(wirings, batch, draws):
         assert not torch.equal(layer(x)[1], log_probability)
     else:
         assert y.numel() == 0
-
-
-@pytest.mark.parametrize("name", ["raw_means", "raw_variances"])
-def test_gradients_of_the_log_probability_are_those_of_the_normal_law(name):
-    layer = make(wirings=4)
-    parameter = getattr(layer.sparse.source, name)
-    torch.manual_seed(3)
-    drawn, law = drawn_by_hand(layer, 4)
-    torch.manual_seed(3)
-    _, log_probability = layer(torch.randn(4, 5, dtype=torch.float64, generator=seeded(0)))
-    for number in range(4):
-        want = law.log_prob(drawn[number]).sum()
-        (want,) = torch.autograd.grad(want, parameter, retain_graph=True)
-        (got,) = torch.autograd.grad(log_probability[number], parameter, retain_graph=True)
-        assert want.count_nonzero() == want.numel()
-        torch.testing.assert_close(got, want)
-
-
-def test_gradients_of_values_are_exact_and_places_have_none():
-    layer = make(wirings=2)
-    x, weight = torch.randn(6, 5, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
-    torch.manual_seed(5)
-    drawn, _ = drawn_by_hand(layer, 2)
-    torch.manual_seed(5)
-    source = layer.sparse.source
-    parameters = [source.values, source.raw_means, source.raw_variances]
-    got = torch.autograd.grad((layer(x)[0] * weight).sum(), parameters, allow_unused=True)
-    want = matrices(layer, drawn, (4, 5))
-    (want,) = torch.autograd.grad((x.view(2, 3, 5) @ want.mT * weight).sum(), source.values)
-    torch.testing.assert_close(got[0], want)
-    assert got[1:] == (None, None)
-
-
-def test_the_same_seed_makes_the_same_layer_with_the_values_that_were_given():
-    one, same = make(), make()
-    other = ReinforceLayer((5,), (4,), 3, seed=1).double()
-    for mine, equal, different in zip(
-        one.parameters(), same.parameters(), other.parameters(), strict=True
-    ):
-        assert torch.equal(mine, equal)
-        assert not torch.equal(mine, different)
-    names = [name for name, _ in make(values=1.0, learn_values=False).named_parameters()]
-    assert names == ["sparse.source.raw_means", "sparse.source.raw_variances"]
-    assert make(values=0.5).sparse.wiring().values.tolist() == [0.5] * 3
 
 
 def test_bad_arguments_are_refused():
@@ -172,7 +98,7 @@ def loss_of(one: IdentityTrial, batch: int) -> Tensor:
 @pytest.mark.parametrize("target", ["identity", "permutation", "band"])
 @pytest.mark.parametrize("wirings", [1, 4, 8])
 def test_the_loss_has_the_gradient_of_reinforce(target, wirings):
-    """∇ = mean over draws of loss · ∇ log p, and ∇ loss for values."""
+    """∇ = mean over draws of loss · ∇ log p for places, and ∇ loss for values."""
     one = trial(4, batch=8, wirings=wirings, values="normal", target=target)
     layer: Any = one.model
     source = layer.sparse.source
@@ -205,13 +131,9 @@ def expected_loss(layer: ReinforceLayer, planted: Tensor) -> Tensor:
     below = law.cdf(edges.unsqueeze(-1))  # (edges, axis)
     ends = torch.zeros(1, 2, dtype=torch.float64)
     shares = torch.cat([ends, below, ends + 1]).diff(dim=0)
-    total = means.new_zeros(())
-    for row, col in itertools.product(range(size), repeat=2):
-        only = torch.zeros(size, size, dtype=torch.float64)
-        only[row, col] = 1.0
-        error = (only * values[0] - planted).square().sum() / size
-        total = total + shares[row, 0] * shares[col, 1] * error
-    return total
+    # The square of what is wrong, by the place of the value in a matrix of zeros.
+    wrong = planted.square().sum() + values[0].square() - 2 * values[0] * planted
+    return shares[:, 0] @ (wrong / size) @ shares[:, 1]
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -234,11 +156,3 @@ def test_the_mean_of_the_estimates_is_the_gradient_of_the_expected_loss(values):
     exact = torch.cat([g.flatten() for g in want])
     assert ((table.mean(0) - exact).abs() < 4 * error).all()
     assert (exact.abs() > 10 * error).any()
-
-
-def test_a_draw_for_every_instance_is_the_default():
-    args = Identity(size=4, method="reinforce", batch=12, accumulate=3, device="cpu").resolved()
-    assert args.wirings == 4
-    model: Any = args.build(0, CPU).model
-    assert model.wirings == 4
-    assert dataclasses.replace(args, wirings=2).wirings == 2

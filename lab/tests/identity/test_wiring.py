@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lab.tests.figures.samples import save_wiring
-from matplotlib.collections import EllipseCollection, PathCollection
-from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, ImageSequence
 
 import sparsewire as sw
 from sparsewire_lab.figures.arrays import nearest
@@ -16,7 +14,6 @@ from sparsewire_lab.figures.save import save
 from sparsewire_lab.identity.wiring import (
     Frames,
     animate_wiring,
-    draw_wires,
     matrix_figure,
     read_matrix,
     read_wiring,
@@ -95,40 +92,27 @@ def test_the_nearest_frames_are_taken_once(
 
 def test_wires_are_drawn_where_and_as_wide_as_they_are(tmp_path: Path) -> None:
     frames = saved(tmp_path, step=np.array([0, 1, 2, 3, 9000]))
-    figure = Figure()
-    axis = figure.add_subplot()
-    draw_wires(axis, frames, 4, 2.0)
+    figure = wiring_figure(frames, (9000,))
+    figure.savefig(tmp_path / "wiring.png")
+    axis = figure.axes[0]
     diamonds, ellipses, points = axis.collections
-    assert isinstance(diamonds, PathCollection)
-    assert isinstance(ellipses, EllipseCollection)
     # The input index goes right and the output index down: columns come first.
     spots = sorted({(int(col), int(row)) for row, col in frames.indices[4]})
     assert sorted(map(tuple, np.asarray(diamonds.get_offsets()).tolist())) == spots
     assert len(spots) < 12
     for drawn in (ellipses, points):
         np.testing.assert_array_equal(drawn.get_offsets(), frames.means[4][:, ::-1])
-    deviations = np.sqrt(frames.variances[4])
-    np.testing.assert_allclose(np.asarray(ellipses.get_widths()) / 2, deviations[:, 1], rtol=1e-6)
-    np.testing.assert_allclose(np.asarray(ellipses.get_heights()) / 2, deviations[:, 0], rtol=1e-6)
+    # In pixels on paper, the radii of an ellipse are its standard deviations.
+    pixels_per_index = axis.bbox.width / 4
+    radii = np.asarray(ellipses.get_transforms())[:, [0, 1], [0, 1]]
+    scale = ellipses.get_transform().get_matrix()  # pyright: ignore
+    radii = np.abs(radii * [scale[0, 0], scale[1, 1]]) / pixels_per_index
+    np.testing.assert_allclose(radii, np.sqrt(frames.variances[4])[:, ::-1], rtol=1e-3)
     assert diamonds.get_zorder() < ellipses.get_zorder() < points.get_zorder()
     assert axis.get_xlim() == (-0.5, 3.5)
     assert axis.get_ylim() == (5.5, -0.5)
     assert axis.get_aspect() == 1
     assert axis.get_title() == "9,000 batches"
-
-
-def test_an_ellipse_covers_its_deviations_on_paper(tmp_path: Path) -> None:
-    """Its units are those of the axes: the outline in pixels is that of the data."""
-    frames = saved(tmp_path)
-    figure = wiring_figure(frames, (0,))
-    figure.savefig(tmp_path / "wiring.png")
-    axis = figure.axes[0]
-    ellipses = axis.collections[1]
-    pixels_per_index = axis.bbox.width / 4
-    radii = np.asarray(ellipses.get_transforms())[:, [0, 1], [0, 1]]
-    scale = ellipses.get_transform().get_matrix()  # pyright: ignore
-    radii = np.abs(radii * [scale[0, 0], scale[1, 1]]) / pixels_per_index
-    np.testing.assert_allclose(radii, np.sqrt(frames.variances[0])[:, ::-1], rtol=1e-3)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7])
@@ -167,7 +151,6 @@ def test_the_matrix_has_symmetric_colours(tmp_path: Path) -> None:
     assert image.get_clim() == (-3.0, 3.0)
     titles = [axis.get_title() for axis in figure.axes[:3]]
     assert titles == ["before training", "after 400 batches", "the rounded matrix"]
-    assert save(figure, tmp_path / "matrix.png").stat().st_size > 500
     (image,) = matrix_figure(saved(tmp_path, values=0 * values)).axes[2].images
     assert image.get_clim() == (-1.0, 1.0)
 
@@ -179,24 +162,16 @@ def test_a_matrix_too_large_for_memory_is_refused(tmp_path: Path) -> None:
     assert save(wiring_figure(frames, (0,)), tmp_path / "wiring.png").exists()
 
 
-def read_gif(path: Path) -> tuple[list[int], list[np.ndarray]]:
-    """Durations and pictures of all frames; the animation loops."""
-    times, frames = [], []
-    with Image.open(path) as gif:
-        assert gif.info["loop"] == 0
-        for number in range(getattr(gif, "n_frames", 1)):
-            gif.seek(number)
-            times.append(gif.info["duration"])
-            frames.append(np.asarray(gif.convert("RGB")))
-    return times, frames
-
-
 @pytest.mark.parametrize("count", [1, 5])
 def test_the_animation_shows_every_frame_and_rests(count: int, tmp_path: Path) -> None:
     made = animate_wiring(saved(tmp_path, frames=count), tmp_path / "wires.gif", 5)
-    times, frames = read_gif(made)
+    times = []
+    with Image.open(made) as gif:
+        assert gif.info["loop"] == 0
+        for frame in ImageSequence.Iterator(gif):
+            times.append(frame.info["duration"])
+            assert frame.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
     assert times == [200] * (count - 1) + [2000]
-    assert {tuple(frame[0, 0]) for frame in frames} == {(255, 255, 255)}
     assert sorted(file.name for file in tmp_path.iterdir()) == ["wires.gif", "wiring.npz"]
 
 
