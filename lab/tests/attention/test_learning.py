@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 
 from sparsewire_lab.attention import trial as attention_trial
 from sparsewire_lab.attention.models import ReinforceGlimpse
+from sparsewire_lab.attention.resolution import ResolutionPenalty
 from sparsewire_lab.attention.trial import AttentionTrial
 from sparsewire_lab.data import Digits, experiment
 
@@ -136,17 +137,11 @@ def test_the_price_of_a_glimpse_has_a_gradient_but_is_no_part_of_the_loss(model,
         found.append(torch.autograd.grad(loss, list(trial.model.parameters())))
     torch.testing.assert_close(losses[0], losses[1])
 
-    # By hand, with points of its own: 6 of them over some share of 60 pixels.
-    seen: list[Tensor] = []
-    looks_of(paying.model).on_points = seen.append
+    penalty = ResolutionPenalty(3.0, side=60)
+    looks_of(paying.model).on_points = penalty.on_points
     torch.manual_seed(5)
     scene, labels = attention_trial.sample_canvases(paying.digits, 32, paying.canvas)
-    scores = paying.model(scene.images)
-    understood = (scores.detach().softmax(1)[torch.arange(32), labels] - 0.1).clamp(min=0)
-    assert 0 < (understood > 0).sum() < 32
-    gap = (seen[0][:, 0, -1, -1] - seen[0][:, 0, 0, 0]) * 59 / 5
-    assert (gap > 1).all()
-    price = 3.0 * (understood * gap.log().mean(1)).mean()
+    price = penalty.loss(cross_entropy(paying.model(scene.images), labels, reduction="none"))
     parameters = dict(paying.model.named_parameters())
     more = torch.autograd.grad(price, list(parameters.values()), allow_unused=True)
     assert any(gradient is not None and gradient.any() for gradient in more)
