@@ -1,7 +1,8 @@
-"""Rows of a record as a run would write them, for tests that measure nothing."""
+"""Rows of a record as a run would write them, and small cases."""
 
 from typing import Any
 
+from sparsewire_lab.bench.cases import Case
 from sparsewire_lab.bench.record import Row, complete
 
 RATES = {"copy": 2e10, "exp": 1e9, "matmul float32": 1e11}
@@ -29,3 +30,8 @@ def make_record() -> list[Row]:
     note = "its tables would not fit | at all"
     rows.append(make_row(engine="plain", n=1000, status="skipped", note=note, **missing))
     return rows
+
+
+def sort_case(case: str, engine: str, n: int = 8) -> Case:
+    """A case of sorting that takes no time."""
+    return Case(case, engine, n, "16" if case == "sort_by" else "", batch=3)

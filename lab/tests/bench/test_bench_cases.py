@@ -104,16 +104,6 @@ def test_layers_move_input_and_output_and_store_no_points() -> None:
     assert both == tuple(map(sum, zip(there, backward, adam, strict=True)))
 
 
-@pytest.mark.parametrize("name", ["spread", "step"])
-def test_pairs_grow_with_the_square_and_bytes_linearly(name: str) -> None:
-    small, large = (floors.works_of(Case(name, "auto", n, batch=64)) for n in (64, 640))
-    assert small is not None
-    assert large is not None
-    assert large[1].exps == 100 * small[1].exps
-    assert large[1].bytes == 10 * small[1].bytes
-    assert 10 * small[1].flops < large[1].flops <= 100 * small[1].flops
-
-
 def test_the_work_of_sorts_is_what_has_to_be_moved() -> None:
     keys = 2 * 10 * 4
     for case, there, both in (

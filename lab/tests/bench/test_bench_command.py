@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,12 @@ from lab.tests.bench.test_runner import Pretender
 
 from sparsewire_lab import provenance
 from sparsewire_lab.bench import worker
-from sparsewire_lab.bench.cases import SORTS
 from sparsewire_lab.bench.record import COLUMNS, append, read
 from sparsewire_lab.cli.main import main
+
+without_gpu = pytest.mark.skipif(
+    provenance.torch.cuda.is_available(), reason="there is a CUDA device"
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,7 @@ from sparsewire_lab.cli.main import main
         (["--merge", "none.csv"], "none.csv must be a record"),
         (["--out", "other"], "other/bench.csv must be a record of sparsewire bench"),
         (["--colour"], "--colour"),
+        pytest.param(["--device", "cuda"], "--device cuda needs a CUDA device", marks=without_gpu),
     ],
 )
 def test_bad_arguments_are_named(
@@ -52,12 +55,6 @@ def test_bad_arguments_are_named(
     assert complaint in capsys.readouterr().err
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
     assert other.read_text() == "a,b\n"
-
-
-@pytest.mark.skipif(provenance.torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_missing_gpu_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--device", "cuda"]) == 2
-    assert "--device cuda needs a CUDA device" in capsys.readouterr().err
 
 
 def test_a_small_run_from_end_to_end(
@@ -110,30 +107,26 @@ RECORD = Path("out/bench.csv")
 def test_a_run_leaves_a_clone_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pretend_run: Callable[..., int]
 ) -> None:
-    for folder in ("src/sparsewire", "lab", "results", "docs"):
-        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "results").mkdir()
     (tmp_path / ".gitignore").write_text("out/\n")
     append(tmp_path / "results" / "bench.csv", make_record())
     monkeypatch.setattr(provenance, "clone", lambda: tmp_path)
+    subprocess.run(["git", "init", "-q"], check=True)
+    subprocess.run(["git", "add", "."], check=True)
 
-    def git(*words: str) -> str:
-        identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-        command = ["git", *identity, *words]
-        return subprocess.check_output(command, cwd=tmp_path, text=True)
+    def changed() -> list[str]:
+        """Files that differ from those that were added, and new ones."""
+        words = ["git", "ls-files", "--modified", "--others", "--exclude-standard"]
+        return sorted(subprocess.check_output(words, text=True).split())
 
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-q", "-m", "All")
     for words in ([], ["--quick", "spread"]):
         assert pretend_run(TIMES, *words) == 0
-        assert git("status", "--porcelain") == ""
-    asked = ["spread", "--record", "results/bench.csv", "--page", "docs/benchmarks.md"]
-    assert pretend_run(TIMES, *asked) == 0
-    assert git("status", "--porcelain", "-uall").split() == [
-        "M", "results/bench.csv", "??", "docs/benchmarks.md", "??", "docs/images/growth.png",
-    ]  # fmt: skip
-    page = (tmp_path / "docs" / "benchmarks.md").read_text()
-    assert "from its record, `results/bench.csv`" in page.replace("\n", " ")
+        assert changed() == []
+    page, figure, record = "docs/benchmarks.md", "docs/images/growth.png", "results/bench.csv"
+    assert pretend_run(TIMES, "spread", "--record", record, "--page", page) == 0
+    assert changed() == [page, figure, record]
+    text = Path(page).read_text()
+    assert f"from its record, `{record}`" in text.replace("\n", " ")
 
 
 def test_an_interrupt_leaves_the_rows_so_far(
@@ -166,23 +159,6 @@ def test_runs_append_to_the_record_and_only_failures_of_ours_are_in_the_status(
         assert ("[9/9] spread n=8 keops eager … 9 ms, 3.00 × reference" in err) == (times != 2)
         assert len(read(RECORD)) == times * 9
     assert {row["status"] for row in read(RECORD)} == {"ok", "failed"}
-
-
-@pytest.mark.parametrize(
-    ("words", "cases"),
-    [(["spread", "sorting"], {"spread", *SORTS}), (["ceilings"], set())],
-)
-def test_parts_are_chosen_by_name(
-    words: list[str], cases: set[str], pretend_run: Callable[..., int]
-) -> None:
-    assert pretend_run(defaultdict(lambda: 2.0), *words) == 0
-    rows = read(RECORD)
-    assert {row["case"] for row in rows} == {"ceilings", *cases}
-    for row in rows[len(RATES) :]:
-        if row["case"] in SORTS:
-            assert (row["n"], row["batch"], row["pairs"]) == (8, 64, None)
-            assert row["floor_limit"] == "bytes"
-            assert row["floor_ms"] > row["floor_forward_ms"] > 0
 
 
 def test_drawing_and_merging_measure_nothing(

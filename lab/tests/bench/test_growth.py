@@ -6,13 +6,6 @@ from lab.tests.bench.rows import make_record, make_row
 from sparsewire_lab.bench.growth import exponent, newest, series
 
 
-@pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 2.0, 3.0])
-def test_the_exponent_of_a_power_law_is_found(power: float) -> None:
-    points = [(n, 7.5 * n**power) for n in (64, 256, 1024)]
-    assert exponent(points) == pytest.approx(power, abs=1e-9)
-    assert exponent(points[::-1]) == pytest.approx(power, abs=1e-9)
-
-
 def test_the_exponent_is_the_least_squares_slope_of_the_largest_sizes() -> None:
     """In logarithms to base ten the last four are (1, 0), (2, 1), (3, 1), (4, 3): slope 0.9."""
     points = [(1, 1e6), (10, 1.0), (100, 10.0), (1000, 10.0), (10_000, 1000.0)]
@@ -27,17 +20,6 @@ def test_series_leave_out_what_was_not_measured() -> None:
     assert result["ours"].exponent == pytest.approx(2.0)
     memory = {line.label: line.exponent for line in series(make_record(), "extra_mib")}
     assert memory == {"ours": pytest.approx(1.0), "reference": pytest.approx(2.0)}
-
-
-def test_modes_and_variants_are_series_of_their_own() -> None:
-    rows = [
-        make_row(n=n, mode=mode, variant=variant)
-        for n in (1, 2)
-        for mode in ("eager", "captured")
-        for variant in ("", "all pairs")
-    ]
-    labels = [line.label for line in series(rows, "extra_mib")]
-    assert labels == ["ours", "ours, all pairs", "ours, captured", "ours, all pairs, captured"]
 
 
 def test_the_newest_run_counts_for_each_part_and_full_ones_before_quick() -> None:

@@ -9,7 +9,7 @@ from lab.tests.bench.rows import make_record, make_row
 
 from sparsewire_lab.bench.page import FIGURE, make_page
 from sparsewire_lab.bench.record import Row, read
-from sparsewire_lab.bench.targets import GPU, ONE_THREAD, find, targets_for
+from sparsewire_lab.bench.targets import GPU, ONE_THREAD, targets_for
 
 ROOT = Path(__file__).resolve().parents[3]
 ONE, TWO, H200 = "a chip, 1 of 2 threads", "a chip, 2 of 2 threads", "NVIDIA H200"
@@ -45,31 +45,29 @@ RANKS = [
 
 def test_every_number_is_where_it_belongs() -> None:
     text = make_page(make_record(), "some.csv")
+    assert "from its record, `some.csv`" in text.replace("\n", " ")
+    assert f"![Time and memory against the size]({FIGURE})" in text
     row = cells(text, "100", "time")
     assert (row["ours"], row["reference"], row["floor"]) == ("100", "300", "0.5")
     assert row["plain PyTorch"] == ""
     assert cells(text, "1,000", "time")["plain PyTorch"] == "–"  # skipped
-    assert cells(text, "100", "memory") == {
-        "n": "100", "measured": "memory", "ours": "1", "reference": "10", "plain PyTorch": "",
-        "floor": "",
-    }  # fmt: skip
+    row = cells(text, "100", "memory")
+    assert (row["ours"], row["reference"], row["floor"]) == ("1", "10", "")
     growth = cells(text, "∝ n^", "time")
     assert (growth["ours"], growth["reference"]) == ("2.00", "2.00")
     assert cells(text, "∝ n^", "memory")["ours"] == "1.00"
     assert "Ceilings: copy 20 G/s, exp 1 G/s, matmul float32 100 G/s." in text
-    assert "Error at most 1e-07 (ours), 1e-07 (others). Noise ± 2 %. 2030" in text
-    failed = make_row(engine="chunked", status="wrong", ms_forward_backward=None)
-    assert cells(make_page([make_row(), failed], "r"), "64", "time")["chunked"] == "wrong"
-
-
-def test_it_says_where_the_numbers_come_from() -> None:
-    text = make_page(make_record(), "some.csv")
-    assert "from its record, `some.csv`" in text.replace("\n", " ")
-    assert f"![Time and memory against the size]({FIGURE})" in text
-    assert "2030-01-02T03:04:05+00:00; commit `abc`; torch 2.13." in text
+    origin = "2030-01-02T03:04:05+00:00; commit `abc`; torch 2.13."
+    assert f"Error at most 1e-07 (ours), 1e-07 (others). Noise ± 2 %. {origin}" in text
     assert "quick run" not in text
-    assert "quick run" in make_page([make_row(plan="quick")], "r")
     assert "soft_rank" not in text
+
+
+def test_quick_runs_and_engines_that_are_wrong_are_marked() -> None:
+    failed = make_row(engine="chunked", status="wrong", ms_forward_backward=None, plan="quick")
+    text = make_page([make_row(plan="quick"), failed], "r")
+    assert cells(text, "64", "time")["chunked"] == "wrong"
+    assert "quick run" in text
     assert "## " not in make_page([], "r")
 
 
@@ -83,12 +81,22 @@ def test_glimpses_are_distinguished_by_their_shape_and_canvases_show_the_forward
     assert cells(text, "100", "time")["ours"] == "0.08"
 
 
-def test_sorts_are_compared_with_the_fastest_soft_peer() -> None:
+def test_sorts_and_targets_are_compared_with_the_fastest_soft_peer() -> None:
     text = make_page(RANKS, "r")
     row = cells(text, "64", "time")
     assert (row["SoftSort"], row["torchsort"], row["torch.sort"]) == ("1", "–", "0.1")
     assert row["best peer ÷ ours"] == "0.5"
     assert cells(text, "1,024", "time")["best peer ÷ ours"] == "0.4"
+    row = cells(text, "`soft_rank`, n = 64")
+    assert (row["fastest of those"], row["reached"]) == ("SoftSort, 1 ms", "no")
+    assert row["ours"] == "2 ms, 5 MiB"
+    assert cells(text, "`soft_rank`, n = 1,024")["reached"] == "yes"
+    assert cells(text, "`soft_rank`, n = 1,024", "3 × torchsort")["reached"] == "yes"
+    assert cells(text, "`soft_sort`, n = 64")["reached"] == ""
+    assert cells(text, "`sort_by`, n = 1,024")["target"] == "1,000 ms"
+    alone = cells(make_page(RANKS[:2], "r"), "`soft_rank`, n = 64")
+    assert alone["fastest of those"] == "none of them ran"
+    assert "reached" not in alone
 
 
 def test_targets_belong_to_devices() -> None:
@@ -99,38 +107,18 @@ def test_targets_belong_to_devices() -> None:
     assert "Targets" not in text
 
 
-def test_targets_are_compared_with_the_fastest_peer() -> None:
-    text = make_page(RANKS, "r")
-    row = cells(text, "`soft_rank`, n = 64")
-    assert (row["fastest of those"], row["reached"]) == ("SoftSort, 1 ms", "no")
-    assert row["ours"] == "2 ms, 5 MiB"
-    assert cells(text, "`soft_rank`, n = 1,024")["reached"] == "yes"
-    assert cells(text, "`soft_rank`, n = 1,024", "3 × torchsort")["reached"] == "yes"
-    assert cells(text, "`soft_sort`, n = 64")["reached"] == ""
-    assert cells(text, "`sort_by`, n = 1,024")["target"] == "1,000 ms"
-    target = next(t for t in ONE_THREAD if t.peers and t.n == 64)
-    assert find(target, []) is None
-    hard = [RANKS[0], RANKS[1]]
-    assert find(target, hard) == (hard[0], None, None)
-    assert cells(make_page(hard, "r"), target.work)["fastest of those"] == "none of them ran"
-
-
 def test_on_a_gpu_the_captured_time_and_the_memory_count() -> None:
-    def step(mode: str, ms: float, mib: float = 5.0) -> Row:
-        sizes = {"case": "step", "n": 1024, "batch": 64, "device": H200, "extra_mib": mib}
-        return make_row(mode=mode, ms_forward_backward=ms, **sizes)
-
+    usual: dict[str, Any] = {"case": "step", "n": 1024, "batch": 64, "device": H200}
     payload = {"device": H200, "variant": "3×784", "mode": "captured"}
-    rows = [step("eager", 3.0), step("captured", 0.3)]
-    rows.append(sort_row("sort_by", "auto", 16, 0.25, **payload))
-    text = make_page(rows, "r")
+    eager = make_row(ms_forward_backward=3.0, **usual)
+    captured = make_row(mode="captured", ms_forward_backward=0.3, **usual)
+    text = make_page([eager, captured, sort_row("sort_by", "auto", 16, 0.25, **payload)], "r")
     row = cells(text, "training step, n = 1,024")
     assert (row["target"], row["ours"]) == ("0.5 ms, 64 MiB", "0.3 ms, 5 MiB")
     assert row["reached"] == "yes"
     assert cells(text, "training step, n = 16,384, all pairs")["reached"] == ""
     assert cells(text, "sort layer, payload 3×784, n = 16")["ours"] == "0.25 ms, 5 MiB"
-    assert "payload 3×784" in text
-    large = make_page([step("captured", 0.3, 65.0)], "r")
+    large = make_page([captured | {"extra_mib": 65.0}], "r")
     assert cells(large, "training step, n = 1,024")["reached"] == "no"
 
 

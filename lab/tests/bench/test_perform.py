@@ -2,20 +2,37 @@
 
 import gc
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from lab.tests.bench.rows import sort_case
 
 import sparsewire as sw
 from sparsewire_lab.bench import cases, exactness, peers
-from sparsewire_lab.bench.cases import Case
+from sparsewire_lab.bench.cases import OURS, Case
 from sparsewire_lab.bench.measure import CpuMeter, settle_memory
-from sparsewire_lab.bench.perform import Setting, exact_results, perform
+from sparsewire_lab.bench.perform import Setting, perform
 from sparsewire_lab.bench.problems import layer_problem, spread_problem
 
 FAST = Setting(budget=0.001)
 CPU = torch.device("cpu")
+ENGINES = [*(Case("spread", engine, 9) for engine in ("reference", "plain", "chunked", OURS))]
+LAYERS = [
+    Case("step", OURS, 9, batch=5),
+    Case("step", "reference", 9, batch=5),
+    Case("step", OURS, 9, "floor variances", batch=5),
+    Case("step", OURS, 9, "all pairs", batch=5),
+    Case("glimpse", OURS, 1024, "1×32×32", batch=1),
+]
+SORTS = [
+    sort_case(suite.case, engine)
+    for suite in cases.SUITES
+    for engine in suite.engines
+    if suite.group == "sorting" and "cpu" in suite.devices
+]
+OTHER_SIZES = [sort_case(case, OURS, n) for case in cases.SORTS for n in (2, 33)]
 
 
 @pytest.fixture(autouse=True)
@@ -24,31 +41,27 @@ def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        *(Case("spread", engine, 9) for engine in ("reference", "plain", "chunked", "auto")),
-        Case("step", "auto", 9, batch=5),
-        Case("step", "reference", 9, batch=5),
-        Case("step", "auto", 9, "floor variances", batch=5),
-        Case("step", "auto", 9, "all pairs", batch=5),
-        Case("glimpse", "auto", 1024, "1×32×32", batch=1),
-    ],
-    ids=str,
-)
+@pytest.mark.filterwarnings("ignore:JAXopt")  # which cases.OTT imports
+@pytest.mark.parametrize("case", ENGINES + LAYERS + SORTS + OTHER_SIZES, ids=str)
 def test_a_case_is_checked_and_measured(case: Case) -> None:
+    if case.engine in peers.absent():
+        pytest.skip(f"{cases.PACKAGES[case.engine][1]} is not installed")
     row = perform(case, FAST)
     assert row["status"] == "ok", row["note"]
-    assert row["error"] < 1e-5
-    assert row["checked_against"] == "reference, float64"
-    for column in ("ms_forward", "ms_forward_backward", "repeats", "near_pairs"):
+    columns = ["ms_forward", "ms_forward_backward", "repeats"]
+    for column in columns if case.case in cases.SORTS else (*columns, "near_pairs"):
         assert row[column] > 0, column
+    if case.engine != cases.OTT:
+        assert row["error"] < 1e-5
+        itself = case.case in cases.SORTS and case.engine != OURS
+        assert row["checked_against"] == f"{'itself' if itself else 'reference'}, float64"
+        assert row["note"] == ""
 
 
 @pytest.mark.parametrize("name", ["copy", "exp", "matmul float32", "canvases"])
 def test_ceilings_are_rates_and_canvases_have_no_backward_pass(name: str) -> None:
     canvases = name == "canvases"
-    row = perform(Case(name, "auto", 60, batch=2) if canvases else Case("ceilings", name), FAST)
+    row = perform(Case(name, OURS, 60, batch=2) if canvases else Case("ceilings", name), FAST)
     assert row["status"] == "ok", row["note"]
     assert "ms_forward_backward" not in row
     if canvases:
@@ -58,58 +71,54 @@ def test_ceilings_are_rates_and_canvases_have_no_backward_pass(name: str) -> Non
         assert row["unit"].endswith("/s")
 
 
-def test_a_huge_matrix_is_trained_in_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cases, "CONTEXT_TUPLES", 128)
-    setting = Setting(budget=0.001, table_pairs=1, checked_pairs=1)
-    row = perform(Case("contexts", "auto", 2**17, batch=1), setting)
-    assert (row["status"], row["note"]) == ("ok", "too large to check")
-    assert row["near_pairs"] > 0
+def rough(x: torch.Tensor) -> torch.Tensor:
+    """Numbers that are 1 % too large, in float32."""
+    return x * (1.01 if x.dtype == torch.float32 else 1.0)
 
 
-@pytest.mark.parametrize("n", [2, 7, 33])
-@pytest.mark.parametrize("name", peers.SPREAD)
-def test_peers_agree_with_the_reference_in_every_gradient(name: str, n: int) -> None:
-    if name in peers.absent():
-        pytest.skip("pykeops is not installed")
-    problem = spread_problem(Case("spread", "auto", n), CPU)
-    results = problem.name(problem.both(peers.SPREAD[name]))
-    exact = exact_results(Case("spread", "auto", n), problem.exact())
-    error, worst = exactness.relative_error(results, exact)
-    assert error < 1e-5, worst
-    assert bool((results["output"][problem.inputs["excluded"]] == 0).all())
-
-
-def test_problems_have_repeats_and_are_the_same_each_time() -> None:
-    first, second = (spread_problem(Case("spread", "auto", 16), CPU) for _ in range(2))
-    assert first.inputs["excluded"].any()
-    for tensors in zip(first.inputs.values(), second.inputs.values(), strict=True):
-        assert torch.equal(*tensors)
-    assert torch.equal(first.weight, second.weight)
-    assert len(first.inputs["indices"]) == 24 * 16
+FORWARD = sw.HyperLayer.forward
+PLAIN = Case("spread", "plain", 9)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "where"),
+    ("case", "place", "name", "wrong", "error", "where"),
     [
-        (lambda *tensors: 2 * peers.plain(*tensors), ""),
-        (lambda means, *rest: peers.plain(means.detach(), *rest) + 0 * means.sum(), "means"),
+        (PLAIN, peers.SPREAD, "plain", lambda *given: 2 * peers.plain(*given), 1.0, ""),
+        (
+            PLAIN,
+            peers.SPREAD,
+            "plain",
+            lambda means, *rest: peers.plain(means.detach(), *rest) + 0 * means.sum(),
+            1.0,
+            "means",
+        ),
+        (LAYERS[0], sw.HyperLayer, "forward", lambda *a, **k: 1.01 * FORWARD(*a, **k), 0.01, ""),
+        (sort_case("soft_sort", OURS), sw, "soft_sort", lambda x: rough(x.sort()[0]), 0.01, ""),
     ],
 )
-def test_a_peer_with_wrong_numbers_is_called_wrong_and_not_timed(
-    wrong: Any, where: str, monkeypatch: pytest.MonkeyPatch
+def test_an_engine_with_wrong_numbers_is_called_wrong_and_not_timed(
+    case: Case,
+    place: Any,
+    name: str,
+    wrong: Callable[..., torch.Tensor],
+    error: float,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(peers.SPREAD, "plain", wrong)
-    row = perform(Case("spread", "plain", 9), FAST)
-    assert (row["status"], row["error"]) == ("wrong", pytest.approx(1.0))
-    assert row["note"].startswith(f"wrong: relative error 1.0e+00 in {where}")
+    patch = monkeypatch.setitem if place is peers.SPREAD else monkeypatch.setattr
+    patch(place, name, wrong)
+    row = perform(case, FAST)
+    assert (row["status"], row["error"]) == ("wrong", pytest.approx(error, rel=1e-3))
+    assert row["note"].startswith(f"wrong: relative error {error:.1e} in {where}")
     assert "ms_forward_backward" not in row
 
 
-def test_a_layer_that_contracts_wrongly_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    forward = sw.HyperLayer.forward
-    monkeypatch.setattr(sw.HyperLayer, "forward", lambda *a, **k: 1.01 * forward(*a, **k))
-    row = perform(Case("step", "auto", 9, batch=5), FAST)
-    assert (row["status"], row["error"]) == ("wrong", pytest.approx(0.01, rel=1e-3))
+def test_an_inexact_peer_of_sorting_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(peers.MATRIX_OF, "softsort", lambda x: torch.diag_embed(rough(x)))
+    row = perform(sort_case("soft_sort", "softsort"), FAST)
+    assert row["status"] == "ok"
+    assert row["note"].startswith("in float32 its relative error is ")
+    assert row["ms_forward_backward"] > 0
 
 
 def test_nothing_that_breaks_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,24 +126,36 @@ def test_nothing_that_breaks_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("no luck\nand much more")
 
     monkeypatch.setitem(peers.SPREAD, "plain", broken)
-    row = perform(Case("spread", "plain", 9), FAST)
+    row = perform(PLAIN, FAST)
     assert row["status"] == "failed"
     assert row["note"].startswith("RuntimeError: no luck (test_perform.py:")
     for case in ("spread", "step", "soft_sort", "canvases"):
         size = 60 if case == "canvases" else 9
-        row = perform(Case(case, "auto", size, mode="captured", batch=3), FAST)
+        row = perform(Case(case, OURS, size, mode="captured", batch=3), FAST)
         assert row["status"] == "failed"
         assert "mode must be 'eager' without a GPU" in row["note"]
 
 
-def test_what_is_too_large_to_check_says_so() -> None:
+def test_what_is_too_large_to_check_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "CONTEXT_TUPLES", 128)
+    huge = Case("contexts", OURS, 2**17, batch=1)
     setting = Setting(budget=0.001, table_pairs=10, checked_pairs=10)
-    for case in (Case("spread", "auto", 10), Case("step", "auto", 10, batch=5)):
+    for case in (Case("spread", OURS, 10), Case("step", OURS, 10, batch=5), huge):
         row = perform(case, setting)
         assert (row["status"], row["note"]) == ("ok", "too large to check")
         assert "error" not in row
+        assert row["near_pairs"] > 0
     setting = Setting(budget=0.001, table_pairs=10)
-    assert perform(Case("spread", "auto", 11), setting)["checked_against"] == "chunked, float64"
+    assert perform(Case("spread", OURS, 11), setting)["checked_against"] == "chunked, float64"
+
+
+def test_problems_have_repeats_and_are_the_same_each_time() -> None:
+    first, second = (spread_problem(Case("spread", OURS, 16), CPU) for _ in range(2))
+    assert first.inputs["excluded"].any()
+    for tensors in zip(first.inputs.values(), second.inputs.values(), strict=True):
+        assert torch.equal(*tensors)
+    assert torch.equal(first.weight, second.weight)
+    assert len(first.inputs["indices"]) == 24 * 16
 
 
 def test_errors_that_are_not_numbers_are_infinite() -> None:
@@ -153,7 +174,7 @@ def test_near_pairs_are_those_that_float32_can_see() -> None:
 
 def test_variances_at_their_floor_leave_few_near_pairs() -> None:
     wide, narrow = (
-        exactness.layer_near_share(layer_problem(Case("step", "auto", 200, v, batch=2), CPU))
+        exactness.layer_near_share(layer_problem(Case("step", OURS, 200, v, batch=2), CPU))
         for v in ("", "floor variances")
     )
     assert narrow < 0.01 < wide

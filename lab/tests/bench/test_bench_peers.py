@@ -1,63 +1,39 @@
-"""Soft sorts are checked before they are timed, and peers compute what they should."""
-
-import gc
+"""Peers compute what they should."""
 
 import pytest
 import torch
+from lab.tests.bench.rows import sort_case
 
 import sparsewire as sw
-from sparsewire_lab.bench import cases, peers
+from sparsewire_lab.bench import cases, exactness, peers
 from sparsewire_lab.bench.cases import OURS, Case
-from sparsewire_lab.bench.perform import Setting, exact_results, perform
-from sparsewire_lab.bench.problems import sorting_problem
+from sparsewire_lab.bench.perform import exact_results
+from sparsewire_lab.bench.problems import sorting_problem, spread_problem
 
-FAST = Setting(budget=0.001)
 CPU = torch.device("cpu")
-ABSENT = peers.absent()
-
-
-@pytest.fixture(autouse=True)
-def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip what precedes a measurement, and is slow where many modules are loaded."""
-    monkeypatch.setattr(gc, "collect", lambda: 0)
-
-
-def small(case: str, engine: str, n: int = 8, batch: int = 3) -> Case:
-    return Case(case, engine, n, "16" if case == "sort_by" else "", batch=batch)
 
 
 def run(case: str, engine: str, *inputs: torch.Tensor) -> torch.Tensor:
-    return peers.engine_of(small(case, engine))(*inputs)
+    return peers.engine_of(sort_case(case, engine))(*inputs)
 
 
-PLANNED = [
-    small(suite.case, engine)
-    for suite in cases.SUITES
-    for engine in suite.engines
-    if suite.group == "sorting" and "cpu" in suite.devices
-]
-OTHER_SIZES = [small(case, OURS, n) for case in cases.SORTS for n in (2, 33)]
-
-
-@pytest.mark.filterwarnings("ignore:JAXopt")  # which cases.OTT imports
-@pytest.mark.parametrize("case", PLANNED + OTHER_SIZES, ids=str)
-def test_every_case_is_checked_and_measured(case: Case) -> None:
-    if case.engine in ABSENT:
-        pytest.skip(f"{cases.PACKAGES[case.engine][1]} is not installed")
-    row = perform(case, FAST)
-    assert row["status"] == "ok", row["note"]
-    assert row["ms_forward"] > 0
-    assert row["ms_forward_backward"] > 0
-    if case.engine != cases.OTT:
-        assert row["error"] < 1e-5
-        against = "reference" if case.engine == OURS else "itself"
-        assert (row["checked_against"], row["note"]) == (f"{against}, float64", "")
+@pytest.mark.parametrize("n", [2, 7, 33])
+@pytest.mark.parametrize("name", peers.SPREAD)
+def test_peers_of_spread_agree_with_the_reference_in_every_gradient(name: str, n: int) -> None:
+    if name in peers.absent():
+        pytest.skip("pykeops is not installed")
+    case = Case("spread", OURS, n)
+    problem = spread_problem(case, CPU)
+    results = problem.name(problem.both(peers.SPREAD[name]))
+    error, worst = exactness.relative_error(results, exact_results(case, problem.exact()))
+    assert error < 1e-5, worst
+    assert bool((results["output"][problem.inputs["excluded"]] == 0).all())
 
 
 @pytest.mark.parametrize("n", [5, 16])
 @pytest.mark.parametrize("case", ["soft_sort", "soft_rank", "sort_by"])
 def test_the_truth_is_that_of_the_permutation(case: str, n: int) -> None:
-    problem = sorting_problem(small(case, OURS, n), CPU).exact(2)
+    problem = sorting_problem(sort_case(case, OURS, n), CPU).exact(2)
     keys, payload = problem.inputs.values()
     matrix = sw.soft_permutation(keys)
     if case == "soft_rank":
@@ -66,7 +42,7 @@ def test_the_truth_is_that_of_the_permutation(case: str, n: int) -> None:
         given = payload if case == "sort_by" else keys.unsqueeze(-1)
         want = (matrix @ given).view_as(problem.weight)
     gradients = torch.autograd.grad(want, [*problem.leaves.values()], problem.weight)
-    results = exact_results(small(case, OURS, n), problem)
+    results = exact_results(sort_case(case, OURS, n), problem)
     assert [*results] == ["output", *problem.leaves]
     for got, true in zip(results.values(), (want, *gradients), strict=True):
         torch.testing.assert_close(got, true)
@@ -74,7 +50,7 @@ def test_the_truth_is_that_of_the_permutation(case: str, n: int) -> None:
 
 @pytest.mark.parametrize("engine", [*cases.MATRICES, *cases.NETWORKS])
 def test_matrices_put_distant_keys_in_their_order(engine: str) -> None:
-    if engine in ABSENT:
+    if engine in peers.absent():
         pytest.skip("diffsort is not installed")
     keys = torch.tensor([[300.0, -100.0, 100.0, -300.0]])
     payload = torch.tensor([[[3.0], [1.0], [2.0], [0.0]]])
@@ -89,7 +65,7 @@ def test_matrices_put_distant_keys_in_their_order(engine: str) -> None:
 
 
 def test_numbers_alone_are_sorted_as_by_the_matrix_of_the_network() -> None:
-    keys = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
+    keys = torch.randn(5, 32)
     by_matrix, alone = (run("soft_sort", name, keys, keys) for name in ("bitonic", cases.VALUES))
     torch.testing.assert_close(alone, by_matrix, rtol=1e-4, atol=1e-5)
 
@@ -122,24 +98,3 @@ def test_the_likelihood_of_a_list_is_that_of_picking_the_largest_first() -> None
 def test_an_engine_that_does_not_compute_a_case_is_named(case: str, engine: str) -> None:
     with pytest.raises(ValueError, match=f"one that computes {case}; got '{engine}'"):
         run(case, engine)
-
-
-def test_ours_with_wrong_numbers_is_not_timed_and_an_inexact_peer_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def rough(x: torch.Tensor) -> torch.Tensor:
-        return x.sort().values * (1.01 if x.dtype == torch.float32 else 1.0)
-
-    monkeypatch.setattr(sw, "soft_sort", rough)
-    row = perform(small("soft_sort", OURS, 9), FAST)
-    assert (row["status"], row["error"]) == ("wrong", pytest.approx(0.01, rel=1e-3))
-    assert "ms_forward_backward" not in row
-
-    def rough_matrix(x: torch.Tensor) -> torch.Tensor:
-        return torch.diag_embed(rough(x))
-
-    monkeypatch.setitem(peers.MATRIX_OF, "softsort", rough_matrix)
-    row = perform(small("soft_sort", "softsort"), FAST)
-    assert row["status"] == "ok"
-    assert row["note"].startswith("in float32 its relative error is ")
-    assert row["ms_forward_backward"] > 0
