@@ -71,27 +71,27 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append((name, wanted))
         data = self.server.files.get(name)
         if data is None:
-            self.send_error(404)
+            self.answer(404, 0)
             return
-        start = 0
-        if wanted is not None and self.server.ranges:
-            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-        if start >= len(data):
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(data)}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+        start = int(wanted[len("bytes=") : -1]) if wanted and self.server.ranges else 0
+        size = len(data)
+        if start >= size:
+            self.answer(416, 0, f"bytes */{size}")
             return
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        self.send_header("Content-Length", str(len(data) - start))
-        self.end_headers()
+        span = f"bytes {start}-{size - 1}/{size}" if start else None
+        self.answer(206 if start else 200, size - start, span)
         if self.server.stall:
             self.server.over.wait(10)
             return
-        cut = self.server.cuts.pop(0) if self.server.cuts else len(data)
+        cut = self.server.cuts.pop(0) if self.server.cuts else size
         self.wfile.write(data[start : start + cut])
+
+    def answer(self, status: int, length: int, span: str | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(length))
+        if span:
+            self.send_header("Content-Range", span)
+        self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

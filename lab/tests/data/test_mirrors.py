@@ -31,13 +31,6 @@ def loads(cache: Path) -> None:
     assert sorted(os.listdir(cache)) == [TEST_IMAGES, TEST_LABELS]
 
 
-def test_files_are_brought_once(server: Server, cache: Path) -> None:
-    loads(cache)
-    assert server.asked == [(NAME, None), (f"{TEST_LABELS}.gz", None)]
-    loads(cache)
-    assert len(server.asked) == 2
-
-
 @pytest.mark.parametrize(
     ("part", "cuts", "ranges", "later"),
     [

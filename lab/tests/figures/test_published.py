@@ -25,17 +25,10 @@ EXPERIMENTS: dict[str, Callable[..., Experiment]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("file", "name"),
-    [
-        ("identity", "identity"),
-        ("film/identity", "identity"),
-        ("attention", "attention"),
-        ("sorting", "sorting"),
-    ],
-)
-def test_every_published_number_has_an_origin(file: str, name: str) -> None:
+@pytest.mark.parametrize("file", ["identity", "film/identity", "attention", "sorting"])
+def test_every_published_number_has_an_origin(file: str) -> None:
     path = ROOT / "results" / f"{file}.jsonl"
+    name = path.stem
     found = records.read(path)
     assert found
     for record in found:
@@ -52,21 +45,22 @@ def test_every_published_number_has_an_origin(file: str, name: str) -> None:
             assert (path.parent / record["wiring"]).exists()
 
 
-def test_the_pages_are_those_of_the_records() -> None:
-    page = (ROOT / "docs" / "reproduction" / "identity.md").read_text()
-    table = identity_table(records.read(ROOT / "results" / "identity.jsonl"))
-    assert page == fill(page, table)
-    page = (ROOT / "docs" / "reproduction" / "attention.md").read_text()
-    assert page == fill_attention(page, records.read(ROOT / "results" / "attention.jsonl"))
-    page = (ROOT / "docs" / "reproduction" / "sorting.md").read_text()
-    assert page == fill_sorting(page, records.read(ROOT / "results" / "sorting.jsonl"))
-
-
-def test_the_readme_says_what_the_records_say() -> None:
-    """As `sparsewire reproduce readme` writes it."""
-    found = {name: records.read(ROOT / "results" / f"{name}.jsonl") for name in EXPERIMENTS}
-    page = (ROOT / "README.md").read_text()
-    assert page == fill_summary(page, found)
+@pytest.mark.parametrize(
+    ("page", "filled"),
+    [
+        ("docs/reproduction/identity.md", lambda page, runs: fill(page, identity_table(runs[0]))),
+        ("docs/reproduction/attention.md", lambda page, runs: fill_attention(page, runs[1])),
+        ("docs/reproduction/sorting.md", lambda page, runs: fill_sorting(page, runs[2])),
+        (
+            "README.md",  # as `sparsewire reproduce readme` writes it
+            lambda page, runs: fill_summary(page, dict(zip(EXPERIMENTS, runs, strict=True))),
+        ),
+    ],
+)
+def test_pages_say_what_the_records_say(page: str, filled: Callable[..., str]) -> None:
+    runs = [records.read(ROOT / "results" / f"{name}.jsonl") for name in EXPERIMENTS]
+    text = (ROOT / page).read_text()
+    assert text == filled(text, runs)
 
 
 def test_the_time_of_new_canvases_is_recorded() -> None:
