@@ -112,16 +112,6 @@ def test_gradients_of_weights_are_shared_among_programs(programs, pixels, device
     )
 
 
-@pytest.mark.parametrize("name", ["weight", "bias"])
-def test_each_gradient_of_a_convolution_alone(name, device, calls):
-    leaves, x = conv_case(1, 16)
-    want = exactly(convolved, leaves, x=x.double())
-    others = {n: t for n, t in leaves.items() if n != name}
-    got = by_kernels(conv_relu, {name: leaves[name]}, device, x=x, **others)
-    assert_near(got, {key: want[key] for key in got})
-    assert calls == ["thin_conv"]
-
-
 @in_half_precision
 @pytest.mark.parametrize("channels", [1, 3])
 def test_convolutions_in_half_precision_are_rounded_once(channels, dtype, device):
@@ -226,16 +216,6 @@ def test_pools_are_shared_among_programs(elements, device, monkeypatch):
     leaves = pool_case(24, 7, 6)
     got = by_kernels(by_channels(pool_relu), leaves, device, size=2)
     assert_near(got, exactly(pooled, leaves, size=2))
-
-
-@pytest.mark.parametrize("name", ["x", "bias"])
-def test_each_gradient_of_a_pool_alone(name, device, calls):
-    leaves = pool_case(6, 5, 4)
-    want = exactly(pooled, leaves, size=2)
-    others = {n: t for n, t in leaves.items() if n != name}
-    got = by_kernels(by_channels(pool_relu), {name: leaves[name]}, device, size=2, **others)
-    assert_near(got, {key: want[key] for key in got})
-    assert calls == ["pool_relu"]
 
 
 @in_half_precision

@@ -1,7 +1,6 @@
 """The arguments of the sorting experiment: what is filled in, refused, and what decides."""
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -11,8 +10,6 @@ from lab.tests.sorting.sorts import LOSSES, METHODS, checked, of_every_method
 
 from sparsewire_lab.sorting.experiment import PEERS, PRESETS, Loss, Sorting
 from sparsewire_lab.train.options import Experiment
-
-REPOSITORY = Path(__file__).parents[3]
 
 of_every_preset = pytest.mark.parametrize("preset", PRESETS)
 
@@ -218,21 +215,6 @@ def test_what_is_filled_in_or_has_no_meaning_is_not_told_apart():
 )
 def test_labels(options, label):
     assert Sorting(**options).resolved().label() == label
-
-
-def test_an_argument_that_came_later_leaves_older_keys_as_they_were():
-    """The key of a recorded run, whose arguments did not know of a reach."""
-    lines = (REPOSITORY / "results/sorting.jsonl").read_text().splitlines()
-    (record,) = (
-        record
-        for record in map(json.loads, lines)
-        if record["label"] == "likelihood 4x3 ours" and record["seed"] == 0
-    )
-    assert "reach" not in record["arguments"]
-    names = Sorting.__dataclass_fields__.keys() & record["arguments"].keys()
-    given = {name: record["arguments"][name] for name in names - {"seeds", "out"}}
-    assert Sorting(**given).resolved().key() == record["key"]
-    assert Sorting(**given, reach=1).resolved().key() != record["key"]
 
 
 # All methods in one run.

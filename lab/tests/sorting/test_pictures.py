@@ -112,8 +112,6 @@ def test_the_correlation_of_ranks_is_spearman_s(levels: int) -> None:
     b = a + rng.integers(levels, size=50)
     want: Any = stats.spearmanr(a, b)
     assert spearman(a, b) == pytest.approx(want.statistic)
-    assert spearman(a, -b) == pytest.approx(-spearman(a, b))
-    assert spearman(a, np.exp(a / levels)) == pytest.approx(1)
     assert math.isnan(spearman(a, np.zeros(50)))
 
 

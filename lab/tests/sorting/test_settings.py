@@ -57,7 +57,6 @@ def test_the_order_is_that_of_tables() -> None:
     ("settings_of", "expected"),
     [
         ([{}, {"method": "exact"}], ["likelihood", "exact quicksort"]),
-        ([{}, {"preset": "paper"}], ["likelihood", "likelihood, paper's settings"]),
         ([{"size": 4}, {"size": 8}], ["likelihood, n = 4", "likelihood, n = 8"]),
         ([{"places": 1}, {"places": 3}], ["likelihood, 1 digit", "likelihood, 3 digits"]),
         ([{"loss": "a"}, {"loss": "b"}], ["likelihood, a loss", "likelihood, b loss"]),
@@ -66,7 +65,6 @@ def test_the_order_is_that_of_tables() -> None:
             ["likelihood", "likelihood, wide network"],
         ),
         ([{"split": "test"}, {"split": "x"}], ["likelihood, test", "likelihood, x"]),
-        ([{"lr": 0.1}, {"lr": 0.2}], ["likelihood, lr 0.1", "likelihood, lr 0.2"]),
         # The temperature tells them apart; that the batches differ too is left to the table.
         (
             [{"temperature": 0.5, "batch": 1}, {"temperature": 2.0}],

@@ -74,16 +74,6 @@ def test_large_sets_keep_keys_only_and_some_runs_nothing():
     assert judged(keep_frames=False).snapshot(0) == {}
 
 
-@torch.no_grad()
-def test_few_digits_are_read_for_it(monkeypatch):
-    """Not those of all sets again: 75 sets of four hold 300 numbers."""
-    trial, seen = judged(sets=200), []
-    read = trial.model.forward
-    monkeypatch.setattr(trial.model, "forward", lambda x: (seen.append(len(x)), read(x))[1])
-    trial.snapshot(0)
-    assert sum(seen) == 75
-
-
 # In a run.
 
 
