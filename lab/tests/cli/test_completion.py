@@ -9,13 +9,6 @@ import pytest
 from sparsewire_lab.cli.main import COMMANDS, main
 
 
-@pytest.fixture(scope="module")
-def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("completion") / "sparsewire"
-    assert main(["--tyro-write-completion", "bash", str(path)]) == 0
-    return path
-
-
 def completed(script: Path, *words: str) -> set[str]:
     """What bash offers for the last word."""
     line = (
@@ -27,7 +20,9 @@ def completed(script: Path, *words: str) -> set[str]:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes_commands_options_and_values(bash: Path) -> None:
+def test_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
+    bash = tmp_path / "sparsewire"
+    assert main(["--tyro-write-completion", "bash", str(bash)]) == 0
     assert completed(bash, "sparsewire", "") >= set(COMMANDS)
     assert completed(bash, "sparsewire", "iden") == {"identity"}
     assert {"--size", "--steps", "--dry-run"} <= completed(bash, "sparsewire", "identity", "--")

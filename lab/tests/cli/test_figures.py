@@ -64,8 +64,12 @@ def test_every_figure_that_there_are_runs_for_is_drawn(tmp_path: Path) -> None:
 
 
 def chosen(module: ModuleType, folder: Path, *runs: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Names of figures, with the keys of their records or the names of their files."""
+    """Names of figures, with the keys of their records or the names of their files.
+
+    These are not read.
+    """
     album, seen = Album(folder / "r.jsonl", folder), []
+    reader = "read_frames" if module is attention else "read_keys"
 
     def note(name: str, make: partial) -> None:
         (source, *_) = make.args
@@ -73,17 +77,10 @@ def chosen(module: ModuleType, folder: Path, *runs: dict[str, Any]) -> list[tupl
         seen.append((name, keys))
 
     album.add = album.animate = note  # pyright: ignore[reportAttributeAccessIssue]
-    module.draw([run | {"file": array_file(run, folder)} for run in runs], album)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, reader, lambda path: SimpleNamespace(name=path.name, halves=True))
+        module.draw([run | {"file": array_file(run, folder)} for run in runs], album)
     return seen
-
-
-@pytest.fixture(autouse=True)
-def unread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where figures are only chosen, files of arrays are not read."""
-    if "module" in request.fixturenames:
-        for module, name in ((attention, "read_frames"), (sorting, "read_keys")):
-            shown = lambda path: SimpleNamespace(name=path.name, halves=True)  # noqa: E731
-            monkeypatch.setattr(module, name, shown)
 
 
 @pytest.mark.parametrize(
@@ -190,21 +187,18 @@ def test_the_command_prints_where_figures_and_table_are(
     assert not list(tmp_path.rglob("*.gif"))
 
 
-def test_without_runs_it_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["figures", str(write(tmp_path / "r.jsonl"))]) == 1
-    assert "holds no runs to draw" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "status", "why"),
     [
-        (["nowhere.jsonl"], "nowhere.jsonl must be a file of records"),
-        (["r.jsonl", "--page", "nowhere.md"], "nowhere.md"),
-        (["mixed.jsonl", "--page", "page.md"], "must be of one experiment"),
+        (["nowhere.jsonl"], 2, "nowhere.jsonl must be a file of records"),
+        (["r.jsonl", "--page", "nowhere.md"], 2, "nowhere.md"),
+        (["mixed.jsonl", "--page", "page.md"], 2, "must be of one experiment"),
+        (["empty.jsonl"], 1, "holds no runs to draw"),
     ],
 )
-def test_wrong_arguments_are_refused(
+def test_what_cannot_be_drawn_is_named(
     words: list[str],
+    status: int,
     why: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -214,5 +208,6 @@ def test_wrong_arguments_are_refused(
     Path("page.md").write_text("\n".join(marks()))
     write(Path("r.jsonl"), make_identity(FALLING))
     write(Path("mixed.jsonl"), make_identity(FALLING), make_sorting(FALLING))
-    assert main(["figures", *words]) == 2
+    write(Path("empty.jsonl"))
+    assert main(["figures", *words]) == status
     assert why in capsys.readouterr().err

@@ -49,17 +49,14 @@ def test_the_overview_has_every_command_and_examples(
     assert main(words) == 0
     said = capsys.readouterr()
     assert said.err == ""
-    lines = [line.split(maxsplit=1) for line in said.out.splitlines()]
+    lines = [" ".join(line.split()) for line in said.out.splitlines()]
     for name, command in cli.COMMANDS.items():
-        assert [name, command.summary] in lines
-    assert len(cli.EXAMPLES) == 3
+        assert f"{name} {command.summary}" in lines
     for example, what in cli.EXAMPLES.items():
         assert example.split()[1] in cli.COMMANDS
-        assert any(
-            line.split() == [*example.split(), "#", *what.split()] for line in said.out.splitlines()
-        )
+        assert f"{example} # {what}" in lines
     assert max(map(len, said.out.splitlines())) <= 100
-    assert "docs" in lines[-1][1]
+    assert "docs" in lines[-1]
 
 
 def test_the_overview_names_the_documentation_of_a_clone_or_of_the_source(
@@ -93,25 +90,17 @@ def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (["identiy", "--size", "8"], "unknown command identiy; did you mean identity?"),
         (["figure"], "unknown command figure; did you mean figures?"),
         (["help", "atention"], "unknown command atention; did you mean attention?"),
+        # The shell passes them on, and nothing could print or record them.
+        (["identity", os.fsdecode(b"out\xff")], r"arguments must be UTF-8; got 'out\udcff'"),
     ],
 )
 def test_unknown_words_are_refused(
     words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
-    assert capsys.readouterr() == (
-        "",
-        f"sparsewire: error: {complaint}\nsparsewire --help says more\n",
-    )
-
-
-def test_words_that_are_not_utf_8_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """The shell passes them on, and nothing could print or record them."""
-    assert main(["identity", "--out", os.fsdecode(b"out\xff")]) == 2
-    assert capsys.readouterr().err == (
-        "sparsewire identity: error: arguments must be UTF-8; got 'out\\udcff'\n"
-        "sparsewire identity --help says more\n"
-    )
+    program = "sparsewire identity" if words[0] == "identity" else "sparsewire"
+    told = f"{program}: error: {complaint}\n{program} --help says more\n"
+    assert capsys.readouterr() == ("", told)
 
 
 def test_of_several_processes_the_first_says_what_is_wrong_with_arguments(

@@ -14,21 +14,15 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_is_written_and_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "folder" / "file"
-    write_whole(path, b"one")
-    assert path.read_bytes() == b"one"
-    write_whole(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert names(path.parent) == ["file"]
-
-
-def test_what_comes_before_the_name_sees_the_old_file(tmp_path: Path) -> None:
-    path, seen = tmp_path / "file", []
-    path.write_bytes(b"old")
+def test_a_file_is_written_and_replaced_and_what_comes_before_sees_the_old_one(
+    tmp_path: Path,
+) -> None:
+    path, seen = tmp_path / "new" / "folder" / "file", []
+    write_whole(path, b"old")
     write_whole(path, b"new", before=lambda: seen.append(path.read_bytes()))
     assert seen == [b"old"]
     assert path.read_bytes() == b"new"
+    assert names(path.parent) == ["file"]
 
 
 def fail(*_: object) -> None:
@@ -69,23 +63,14 @@ def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == b"old"
 
 
-def test_lines_are_added_also_after_one_that_was_cut_off(tmp_path: Path) -> None:
+def test_lines_are_added_also_after_one_that_a_full_disk_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "lines"
     append_line(path, "one")
     append_line(path, "zwei ± 2")
     assert path.read_bytes() == "one\nzwei ± 2\n".encode()
-    path.write_bytes(b"one\ntw")
+    path.write_bytes(b"one\n")
+    with full_disk(6), pytest.raises(DiskError, match="lines could not be added to"):
+        append_line(path, "two and more")
     append_line(path, "three")
     append_line(path, "four")
     assert path.read_bytes() == b"one\ntw\nthree\nfour\n"
-
-
-def test_a_full_disk_keeps_the_lines_that_are_there(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    append_line(path, "one")
-    with full_disk(7), pytest.raises(DiskError, match="lines could not be added to"):
-        append_line(path, "two and more")
-    append_line(path, "three")
-    lines = path.read_text().splitlines()
-    assert lines[0] == "one"
-    assert lines[-1] == "three"

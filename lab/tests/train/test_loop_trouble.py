@@ -21,22 +21,15 @@ from lab.tests.train.toy import (
 from sparsewire_lab.files import DiskError
 from sparsewire_lab.train.checkpoints import read_checkpoint
 from sparsewire_lab.train.loop import DivergedError
-from sparsewire_lab.train.trial import Share
 
 # Checks of annotations sample from Python's generator, and no two runs would draw the same.
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def test_checkpoints_are_saved_every_so_many_steps_and_at_the_end(folder: Path) -> None:
-    training = training_of(Toy(), folder)
-    steps = []
+    training, steps = training_of(Toy(), folder), []
     save = training.checkpoints.save
-
-    def noted(state: dict[str, Any]) -> None:
-        steps.append(state["step"])
-        save(state)
-
-    training.checkpoints.save = noted
+    training.checkpoints.save = lambda state: steps.append(state["step"]) or save(state)
     training.run()
     assert steps == [5, 10, 12]
     assert sorted(path.name for path in folder.iterdir()) == ["best.pt", "last.pt", "previous.pt"]
@@ -156,30 +149,21 @@ def test_weights_that_are_not_finite_end_the_run_and_are_not_saved(
         assert finite_weights(path)
 
 
-def test_an_operation_that_refuses_weights_that_are_not_finite_ends_the_run_too(
-    folder: Path,
+@pytest.mark.parametrize("burst_at", [6, None])
+def test_an_error_that_comes_of_weights_that_are_not_finite_ends_the_run_too(
+    burst_at: int | None, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training = training_of(Toy(burst_at=6), folder)
-    trial = toy_trial(training)
-    loss = trial.loss
+    """Of an operation that refuses them; an error with another cause is left as it is."""
+    training = training_of(Toy(burst_at=burst_at), folder)
+    loss = training.trial.loss
 
-    def strict(model: Any, batch: int, share: Share) -> torch.Tensor:
-        if not trial.linear.weight.isfinite().all():
+    def strict(*given: Any) -> torch.Tensor:
+        if training.step == 6:
             raise ValueError("weights must be finite")
-        return loss(model, batch, share)
+        return loss(*given)
 
-    trial.loss = strict
-    with pytest.raises(DivergedError, match="in step 7 of seed 0") as error:
+    monkeypatch.setattr(training.trial, "loss", strict)
+    diverged = pytest.raises(DivergedError, match="in step 7 of seed 0")
+    with diverged if burst_at else pytest.raises(ValueError, match=r"^weights must") as error:
         training.run()
-    assert isinstance(error.value.__cause__, ValueError)
-
-
-def test_other_errors_are_left_as_they_are(folder: Path) -> None:
-    training = training_of(Toy(), folder)
-
-    def fail(model: Any, batch: int, share: Share) -> torch.Tensor:
-        raise ValueError("something else")
-
-    training.trial.loss = fail
-    with pytest.raises(ValueError, match="something else"):
-        training.run()
+    assert isinstance(error.value.__cause__ if burst_at else error.value, ValueError)

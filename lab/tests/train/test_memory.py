@@ -1,6 +1,7 @@
 """Memory: what is said if it is short, and that the CPU's allocator keeps what is freed."""
 
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,7 @@ HUGE = 99_999_999_999
         lambda: [0] * 2**62,
     ],
 )
-def test_the_arguments_that_decide_are_named(allocate: object) -> None:
-    assert callable(allocate)
+def test_the_arguments_that_decide_are_named(allocate: Callable[[], object]) -> None:
     told = r"^not enough memory for batch 8"
     with pytest.raises(MemoryShortError, match=told), memory_checked(Toy()):
         allocate()

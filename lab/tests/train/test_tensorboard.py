@@ -1,6 +1,7 @@
 """TensorBoard's events: each step once, also after a run was continued."""
 
 import dataclasses
+import time
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,8 @@ def test_what_was_written_after_the_checkpoint_is_forgotten(
     monkeypatch.setattr(training.trial, *killed)
     with pytest.raises(ZeroDivisionError):
         training.run()
+    clock = time.time  # files of one second are read in the order of their names
+    monkeypatch.setattr(time, "time", lambda: clock() + 2)
     curve = resumed(Toy(tensorboard=True), tmp_path)["curve"]
     events = events_of(tmp_path / "events")
     for name, first in (("loss", 1), ("error", 0)):  # before the first step there is no loss

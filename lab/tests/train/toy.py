@@ -153,11 +153,7 @@ def without_times(state: dict[str, Any]) -> dict[str, Any]:
 def assert_identical(got: Any, want: Any, where: str = "state") -> None:
     """Compare nested values bit by bit; a failure says where."""
     if isinstance(want, Tensor):
-        assert isinstance(got, Tensor), where
-        assert got.dtype == want.dtype, where
-        assert got.shape == want.shape, where
-        same = (got == want) | (got.isnan() & want.isnan()) if want.is_floating_point() else None
-        assert torch.equal(got, want) if same is None else bool(same.all()), where
+        torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True, msg=where)
     elif isinstance(want, dict):
         assert list(got) == list(want), where
         for key, part in want.items():
