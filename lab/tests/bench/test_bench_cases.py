@@ -83,6 +83,7 @@ def test_sizes_follow_from_the_samples(case: Case, pairs: int, wirings: int) -> 
     sizes = sizes_of(case)
     assert sizes is not None
     assert (sizes.pairs, sizes.wirings) == (pairs, wirings)
+    assert sizes.trained == (case.case in ("step", "contexts"))
 
 
 def test_the_work_of_spread_by_hand() -> None:

@@ -22,6 +22,17 @@ def test_series_leave_out_what_was_not_measured() -> None:
     assert memory == {"ours": pytest.approx(1.0), "reference": pytest.approx(2.0)}
 
 
+def test_modes_and_variants_are_series_of_their_own() -> None:
+    rows = [
+        make_row(n=n, mode=mode, variant=variant)
+        for n in (1, 2)
+        for mode in ("eager", "captured")
+        for variant in ("", "all pairs")
+    ]
+    labels = [line.label for line in series(rows, "extra_mib")]
+    assert labels == ["ours", "ours, all pairs", "ours, captured", "ours, all pairs, captured"]
+
+
 def test_the_newest_run_counts_for_each_part_and_full_ones_before_quick() -> None:
     old, new, newer = "2030-01-01", "2030-01-02", "2030-01-03"
     rows = [
