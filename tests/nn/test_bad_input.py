@@ -29,6 +29,7 @@ REAL: Any = 2.5
 NUMBER: Any = 4
 NONE: Any = None
 ROWS: Any = [[0, -1]]
+PARTS: Any = torch.zeros(3, 2), torch.zeros(3), torch.ones(2)
 
 
 def sparse(*shapes: Any, **options: Any) -> SparseLayer:
@@ -41,12 +42,21 @@ def templated(**options: Any) -> SparseLayer:
     return SparseLayer((5,), (3,), template=fan_in((3,), (5,), tuples=2), **options)
 
 
+def adaptive() -> HyperLayer:
+    """A layer that gives each input a wiring of its own."""
+    return HyperLayer(Look((5,), 6, 2), (5,), (4,))
+
+
 def from_table(rows: Any) -> SparseLayer:
     """A layer from five numbers to four with the columns that these rows fix."""
     return SparseLayer((5,), (4,), template=torch.tensor(rows, dtype=torch.int64))
 
 
-BAD_LAYERS = [
+SHAPE = "x must have shape (*b, *in_shape, *features) with in_shape "
+OPEN = "in_shape (None,) leaves sizes open; got None"
+READS = "x must be given, since the source of this layer reads it; got None"
+
+REFUSED = [
     # shapes
     (lambda: sparse((5, 0), (4,)), ValueError, "in_shape[1] must be at least 1; got 0"),
     (lambda: sparse((5,), (-4,)), ValueError, "out_shape[0] must be at least 1; got -4"),
@@ -136,19 +146,41 @@ BAD_LAYERS = [
     (lambda: sparse(values=TEXT), TypeError, "values must be"),
     (lambda: sparse(values=2**2000), ValueError, "values must be between -3.40282e+38 and 3.40282e+38; got 1148"),
     (lambda: sparse(values=float("inf")), ValueError, "values must be between -3.40282e+38 and 3.40282e+38; got inf"),
+    (lambda: HyperLayer(lambda: PARTS, (5,), (4,), share_values=[0, 1, 2]).sample(), ValueError, "values must be at least 3, as share_values counts them; got 2"),
+    # sources that are none, and those that read the input
+    (lambda: HyperLayer(NONE, (5,), (4,)), TypeError, "source must be a module; got NoneType"),
+    (lambda: HyperLayer(PARTS[0], (5,), (4,)), TypeError, "source must be a module; got Tensor"),
+    (lambda: adaptive().wiring(), ValueError, READS),
+    (lambda: adaptive().sample(), ValueError, READS),
+    (lambda: adaptive().freeze(), TypeError, "freeze needs one wiring for every input; the source of this layer reads the input"),
+    # inputs of the wrong rank, and sizes that are known with the input only
+    (lambda: sparse((None,), (4,))(torch.ones(())), ValueError, SHAPE + "(None,) and 0 feature dimensions; got ()"),
+    (lambda: sparse((None, 3), (4,))(torch.ones(2, 4)), ValueError, SHAPE + "(None, 3) and 0 feature dimensions; got (2, 4)"),
+    (lambda: sparse((None, 3), (4,), features=1)(torch.ones(2, 3)), ValueError, SHAPE + "(None, 3) and 1 feature dimensions; got (2, 3)"),
+    (lambda: sparse((5,), (4,), features=2)(torch.ones(5, 1)), ValueError, SHAPE + "(5,) and 2 feature dimensions; got (5, 1)"),
+    (lambda: sparse((None,), (4,), region=(4, 7))(torch.ones(3, 6)), ValueError, "region[1] must be at most 6"),
+    (lambda: sparse((None,), (4,)).wiring(), ValueError, OPEN),
+    (lambda: sparse((None,), (4,)).sample(), ValueError, OPEN),
+    (lambda: sparse((None,), (4,)).freeze(), ValueError, OPEN),
+    *(
+        (lambda bad=bad: sparse((None, 3), (4,)).freeze(in_shape=bad), ValueError, f"in_shape must be (None, 3), with a number for each None; got {bad}")
+        for bad in ((2,), (2, 4), (2, 3, 1))
+    ),
     # frozen layers
+    (lambda: FrozenLayer((5,), (4,))(torch.ones(4)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (4,)"),
+    (lambda: FrozenLayer((5,), (4,))(torch.ones(5, 2)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (5, 2)"),
+    (lambda: FrozenLayer((5,), (4,))(torch.ones(())), ValueError, SHAPE + "(5,) and 0 feature dimensions; got ()"),
+    (lambda: FrozenLayer((5,), (4,))(torch.ones(5).long()), TypeError, "x must have a floating-point dtype; got torch.int64"),
     (lambda: FrozenLayer((0,), (4,)), ValueError, "in_shape[0] must be at least 1; got 0"),
 ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(("make", "error", "message"), BAD_LAYERS, ids=[b[2] for b in BAD_LAYERS])
+@pytest.mark.parametrize(("make", "error", "message"), REFUSED, ids=[b[2] for b in REFUSED])
 def test_bad_layers_are_refused(make, error, message):
     with pytest.raises(error, match=re.escape(message)):
         make()
 
-
-SHAPE = "x must have shape (*b, *in_shape, *features) with in_shape "
 
 BAD_CALLS = [
     (lambda f: f(torch.ones(5, 3)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (5, 3)"),
@@ -179,19 +211,6 @@ def test_bad_calls_are_refused_and_change_nothing(call, error, message):
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("in_shape", "features", "shape"),
-    [((None,), 0, ()), ((None, 3), 0, (2, 4)), ((None, 3), 1, (2, 3)), ((5,), 2, (5, 1))],
-    ids=str,
-)
-def test_inputs_of_the_wrong_rank_are_refused(in_shape, features, shape):
-    layer = sparse(in_shape, (4,), features=features)
-    message = f"{SHAPE}{in_shape} and {features} feature dimensions; got {shape}"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        layer(torch.ones(shape))
-
-
-@pytest.mark.usefixtures("unchecked")
 def test_an_evaluation_that_is_set_later_is_checked_too():
     layer = sparse().eval()
     layer.evaluation = TEXT
@@ -199,24 +218,6 @@ def test_an_evaluation_that_is_set_later_is_checked_too():
         layer(torch.ones(5))
 
 
-def test_open_sizes_are_checked_when_they_are_known():
-    layer = sparse((None,), (4,), region=(4, 7))
-    assert layer(torch.ones(3, 7)).shape == (3, 4)
-    with pytest.raises(ValueError, match=re.escape("region[1] must be at most 6")):
-        layer(torch.ones(3, 6))
-    message = re.escape("in_shape (None,) leaves sizes open; got None")
-    for call in (layer.wiring, layer.sample):
-        with pytest.raises(ValueError, match=message):
-            call()
-
-
 @pytest.mark.usefixtures("unchecked")
 def test_values_may_be_large_integers():
     assert sparse(values=2**70, learn_values=False).wiring().values.tolist() == [2.0**70] * 6
-
-
-def test_shared_values_past_the_last_are_refused():
-    parts = torch.zeros(3, 2), torch.zeros(3), torch.ones(2)
-    layer = HyperLayer(lambda: parts, (5,), (4,), share_values=[0, 1, 2])
-    with pytest.raises(ValueError, match="values must be at least 3, as share_values counts them"):
-        layer(torch.ones(5))

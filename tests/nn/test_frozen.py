@@ -12,7 +12,6 @@ import torch
 from tests.helpers import DTYPES, assert_same, pairs
 from tests.nn.dense import (
     KINDS,
-    Look,
     apply_dense,
     input_for,
     matrix_of,
@@ -121,29 +120,6 @@ def test_sizes_left_open_are_settled():
         frozen = layer.freeze(in_shape=(size, 3))
         assert frozen.in_shape == (size, 3)
         torch.testing.assert_close(frozen(x), layer(x))
-
-
-def test_what_cannot_be_frozen_is_refused():
-    layer = SparseLayer((None, 3), (4,), tuples=6, seed=0)
-    with pytest.raises(ValueError, match=re.escape("(None, 3) leaves sizes open; got None")):
-        layer.freeze()
-    message = re.escape("in_shape must be (None, 3), with a number for each None; got")
-    for bad in ((2,), (2, 4), (2, 3, 1)):
-        with pytest.raises(ValueError, match=message):
-            layer.freeze(in_shape=bad)
-    with pytest.raises(TypeError, match="freeze needs one wiring for every input"):
-        HyperLayer(Look((5,), 6, 2), (5,), (4,)).freeze()
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_bad_inputs_are_refused():
-    frozen = trained("free").freeze()
-    message = "x must have shape (*b, *in_shape, *features) with in_shape (5,) and 0 feature"
-    for bad in (torch.ones(4), torch.ones(5, 2), torch.ones(())):
-        with pytest.raises(ValueError, match=re.escape(message)):
-            frozen(bad)
-    with pytest.raises(TypeError, match=r"x must have a floating-point dtype; got torch.int64"):
-        frozen(torch.ones(5, dtype=torch.int64))
 
 
 # Copies and files.

@@ -299,21 +299,6 @@ def test_large_numbers_are_not_taken_for_infinite():
     assert layer(ONES(3, 5)).isfinite().all()
 
 
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("source", [None, ONES(3)])
-def test_what_cannot_be_called_is_no_source(source):
-    with pytest.raises(TypeError, match=r"source must be a module; got (NoneType|Tensor)"):
-        HyperLayer(source, (5,), (4,))
-
-
-def test_an_adaptive_layer_has_no_wiring_without_an_input():
-    layer = HyperLayer(lambda x: ONES(6, 4), (5,), (4,))
-    message = r"x must be given, since the source .* reads it; got None"
-    for look in (layer.wiring, layer.sample):
-        with pytest.raises(ValueError, match=message):
-            look()
-
-
 @pytest.mark.parametrize("factor", [None, 0.25])
 @pytest.mark.parametrize("shape", [(1,), (4,), (3, 1), (3, 4)], ids=str)
 def test_variances_that_are_views_are_as_good_as_copies(shape, factor):

@@ -222,32 +222,42 @@ def test_rewiring_copies_nothing_from_the_host(kind):
 
 FREE = "layer must be a layer with free tuples, like SparseLayer; got "
 ANYWHERE = "layer must let its tuples go anywhere (no template, no block diagonal); got "
+SIZES = "layer must have fixed sizes; got in_shape (None, 4)"
 SAMPLES = "layer must have local or global samples, to discover places; got none"
+SHARE = "negligible must be between 0 and 1; got "
 
-BAD_LAYERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: HyperLayer(Look((4,), 2, 2), (4,), (4,)), TypeError, FREE + "Look"),
-    (lambda: nn.Linear(4, 4), TypeError, FREE + "Linear"),
-    (lambda: flat_layer(4, 4, template=sw.fan_in((4,), (4,))), ValueError, ANYWHERE + "Template"),
+FIXED = sw.fan_in((4,), (4,))
+BLOCKS = sw.BlockDiagonal(2, 3)
+
+REFUSED: list[tuple[Callable[[], Any], dict[str, Any], type[Exception], str]] = [
+    (lambda: HyperLayer(Look((4,), 2, 2), (4,), (4,)), {}, TypeError, FREE + "Look"),
+    (lambda: nn.Linear(4, 4), {}, TypeError, FREE + "Linear"),
+    (lambda: flat_layer(4, 4, template=FIXED), {}, ValueError, ANYWHERE + "Template"),
+    (lambda: HyperLayer(BLOCKS, (4,), (4,)), {}, ValueError, ANYWHERE + "BlockDiagonalLayout"),
+    (lambda: SparseLayer((None, 4), (4,), 3), {}, ValueError, SIZES),
+    (lambda: flat_layer(4, 3, local_samples=0, global_samples=0), {}, ValueError, SAMPLES),
+    (lambda: flat_layer(9, 2), {"every": 0}, ValueError, "every must be at least 1; got 0"),
+    (lambda: flat_layer(9, 2), {"negligible": -0.1}, ValueError, SHARE + "-0.1"),
+    (lambda: flat_layer(9, 2), {"negligible": 1.5}, ValueError, SHARE + "1.5"),
+    (lambda: flat_layer(9, 2), {"patience": -1}, ValueError, "patience must be at least 0; got -1"),
     (
-        lambda: HyperLayer(sw.BlockDiagonal(2, 3), (4,), (4,)),
+        lambda: flat_layer(9, 2),
+        {"patience": 2**70},
         ValueError,
-        ANYWHERE + "BlockDiagonalLayout",
+        "patience must be at most 2**63 - 1",
     ),
-    (
-        lambda: SparseLayer((None, 4), (4,), tuples=3),
-        ValueError,
-        "layer must have fixed sizes; got in_shape (None, 4)",
-    ),
-    (lambda: flat_layer(4, 3, local_samples=0, global_samples=0), ValueError, SAMPLES),
 ]
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(("layer", "kind", "message"), BAD_LAYERS, ids=[b[2] for b in BAD_LAYERS])
-def test_layers_that_cannot_be_rewired_are_refused(layer, kind, message):
-    bad = layer()
-    with pytest.raises(kind, match=re.escape(message)):
-        setup(bad)
+@pytest.mark.parametrize(
+    ("make", "options", "error", "message"), REFUSED, ids=[row[3] for row in REFUSED]
+)
+def test_bad_layers_and_options_are_refused(make, options, error, message):
+    layer = make()
+    with pytest.raises(error, match=re.escape(message)):
+        setup(layer, **options)
+    assert getattr(layer, "on_sample", None) is None
 
 
 def test_a_second_one_for_the_same_layer_is_refused():
@@ -268,21 +278,4 @@ def test_what_is_no_optimizer_of_the_layer_is_refused():
     for bad in (None, [], "Adam"):
         with pytest.raises(TypeError, match=r"must be a torch\.optim\.Optimizer; got [Nls]"):
             Rewire(layer, bad)
-    assert layer.on_sample is None
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"every": 0}, "every must be at least 1; got 0"),
-        ({"negligible": -0.1}, "negligible must be between 0 and 1; got -0.1"),
-        ({"negligible": 1.5}, "negligible must be between 0 and 1; got 1.5"),
-        ({"patience": -1}, "patience must be at least 0; got -1"),
-        ({"patience": 2**70}, "patience must be at most 2**63 - 1; got 1180591620717411303424"),
-    ],
-)
-def test_bad_options_are_refused(options, message):
-    layer = flat_layer(9, 2)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        setup(layer, **options)
     assert layer.on_sample is None

@@ -77,14 +77,6 @@ def test_fresh_tuples_have_time_to_contribute(patience):
     assert one.rewire.moves == 2
 
 
-def test_places_that_are_held_seen_twice_or_without_gradient_are_not_taken():
-    layer, held = flat_layer(9, 5), [[3, 3], [7, 7], [1, 8]]
-    places = [*held, [5, 5], [5, 5], [6, 0], [2, 2], [2, 3]]
-    sizes = [9.0, 8.0, 7.0, 6.0, 5.0, 0.5, 0.0, -1.0]
-    rewired(layer, [[3, 3], [3, 3], *held], [0.5, 0.5, 1.0, 1.0, 1.0], places, sizes)
-    assert held_by(layer) == [(5, 5), (6, 0), (3, 3), (7, 7), (1, 8)]
-
-
 @pytest.mark.parametrize("free", [0, 1, 2])
 def test_tuples_without_a_free_place_stay_as_they_are(free):
     layer, values = flat_layer(9, 4), [1.0, 0.5, 0.25, 0.125]
@@ -111,20 +103,18 @@ def test_exactly_the_wasted_tuples_move(data, size, count, patience):
     ages = data.draw(st.lists(st.integers(0, 3), **each))
     negligible = data.draw(st.sampled_from([0.0, 0.05, 0.4]))
     index = st.integers(0, size - 1)
-    offers = data.draw(
-        st.lists(st.tuples(index, index), min_size=1, max_size=4 * count, unique=True)
-    )
+    offers = data.draw(st.lists(st.tuples(index, index), min_size=1, max_size=4 * count))
     one = setup(flat_layer(size, count), patience=patience, negligible=negligible)
     put(one.layer, means, values)
     one.rewire.ages.copy_(torch.tensor(ages))
-    offer(one.rewire, offers[::-1], [float(i + 1) for i in range(len(offers))])  # the best last
+    offer(one.rewire, offers[::-1], [float(i) for i in range(len(offers))])  # the worst has none
 
     held = held_by(one.layer)
     strength = [abs(value) for value in values]
     exact = one.layer.wiring().means.double().mul(8).round().div(8)
     keeper = keepers_one_by_one(exact.tolist(), [list(place) for place in held], strength)
     typical = math.sqrt(sum(s**2 for s in strength) / count)
-    free = iter([place for place in offers if place not in held])
+    free = iter([place for place in dict.fromkeys(offers[:-1]) if place not in held])
     want, moved = list(held), []
     for i in range(count):
         weak = strength[i] < negligible * typical and ages[i] + 1 > patience
