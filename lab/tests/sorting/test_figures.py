@@ -71,6 +71,15 @@ def test_both_errors_look_different_in_one_colour() -> None:
     assert len(sorting_figure([run]).axes[0].lines) == 1
 
 
+def test_bars_that_would_reach_zero_end_before(tmp_path: Path) -> None:
+    """A logarithm has no place for them: of 1 and 9 %, mean 5, the deviation is 5.7."""
+    runs = [make_sorting([0.9, 0.01]), make_sorting([0.9, 0.09], seed=1)]
+    (axis,) = sorting_figure(runs).axes
+    assert all(0 < low <= high for _, low, high in bars(axis))
+    assert max(high for x, _, high in bars(axis) if x) == pytest.approx(5 + math.sqrt(32))
+    save(sorting_figure(runs), tmp_path / "errors.png")
+
+
 @pytest.mark.parametrize("sizes", [[4], [4, 8], [4, 8, 16], [4, 8, 16, 32], [3, 5, 7, 9, 15]])
 def test_every_size_has_a_panel(sizes: list[int], tmp_path: Path) -> None:
     runs = [
