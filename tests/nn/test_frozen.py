@@ -51,8 +51,10 @@ def test_equals_the_layer_in_evaluation(kind, prefix, features, dtype, converted
     layer = trained(kind, features=features)
     layer = layer.to(dtype) if converted else layer
     x = input_for(layer, *prefix, dtype=dtype)
-    y, tolerance = layer.freeze()(x), max(4 * torch.finfo(dtype).eps, 1e-5)
+    frozen, tolerance = layer.freeze(), max(4 * torch.finfo(dtype).eps, 1e-5)
+    y = frozen(x)
     assert y.dtype == dtype
+    assert frozen.values.dtype == (dtype if converted else torch.float32)
     torch.testing.assert_close(y, layer(x), rtol=tolerance, atol=tolerance)
 
 

@@ -15,6 +15,7 @@ from tests.nn.dense import (
     matrix_of,
     points_of,
     random_input,
+    tuples_of,
     weights_of,
     weights_over,
     window_points,
@@ -174,6 +175,13 @@ def test_bias_is_added_to_every_output(features):
     torch.testing.assert_close(biased(x), plain(x) + shift)
     gradient = gradients_of(biased, biased(x, mode="expected").sum())["bias"]
     torch.testing.assert_close(gradient, torch.full((4, 2), 3.0 * 2**features))
+
+
+@pytest.mark.parametrize(("edge", "mean"), [("sigmoid", 3.1092), ("clamp", 4.0), ("wrap", 1.0)])
+def test_an_edge_bounds_means_that_are_far_out(edge, mean):
+    layer = SparseLayer((5,), (5,), tuples=1, edge=edge)
+    torch.nn.init.constant_(tuples_of(layer).raw_means, 1.25)
+    torch.testing.assert_close(layer.wiring().means, torch.full((1, 2), mean), atol=1e-3, rtol=0)
 
 
 # Templates.
