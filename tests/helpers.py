@@ -63,6 +63,15 @@ def random_indices(
     return torch.stack(columns, dim=-1) if columns else torch.zeros(*prefix, count, 0).long()
 
 
+def assert_uniform(cells: Tensor, count: int) -> None:
+    """χ² test: are the cell numbers 0 … count − 1 equally frequent?"""
+    expected = cells.numel() / count
+    errors = cells.flatten().bincount(minlength=count) - expected
+    distance = errors.square().sum().double() / expected
+    freedom = torch.tensor((count - 1) / 2, dtype=torch.float64)
+    assert torch.special.gammaincc(freedom, distance / 2) > 1e-3
+
+
 def by_engine(name: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as this engine computes it."""
 

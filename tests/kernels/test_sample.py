@@ -8,15 +8,12 @@ import pytest
 import torch
 import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from tests.helpers import seeded, seeds
+from tests.helpers import assert_uniform, seeded
 from torch import Tensor
 
 import sparsewire as sw
-from sparsewire.ops import nearest, sample
+from sparsewire.ops import sample
 from sparsewire.ops._triton_philox import below, random_bits
-from sparsewire.ops.sample import _triton as sampling
 
 WORD = 2**32 - 1
 
@@ -82,37 +79,27 @@ def draw(
     around: int,
     anywhere: int,
     device: str,
-    seed: int = 0,
 ) -> Tensor:
-    """What `sample` draws, by continuous tuple: (q, s, r)."""
-    generator = torch.Generator(device).manual_seed(seed)
+    """What `sample` draws from a generator of its own, by continuous tuple: (q, s, r)."""
+    generator = torch.Generator(device).manual_seed(0)
     with sw.engine("triton"):
         drawn = sample(means.to(device), sizes, region, around, anywhere, generator)
     samples = 2 ** len(sizes) + around + anywhere
     return drawn.cpu().unflatten(-2, (means.shape[-2], samples))
 
 
-def seed_of(generator_seed: int, device: str) -> int:
-    """The number that `sample` takes from the generator as the seed of the kernel."""
-    generator = torch.Generator(device).manual_seed(generator_seed)
+def seed_of(device: str) -> int:
+    """The number that `draw` takes from its generator as the seed of the kernel."""
+    generator = torch.Generator(device).manual_seed(0)
     return int(torch.randint(2**62, (1,), device=device, generator=generator))
 
 
-def means_around(sizes: Sequence[int], count: int, seed: int = 0) -> Tensor:
+def means_around(sizes: Sequence[int], count: int) -> Tensor:
     """Means inside, at and beyond the bounds; some of them integers, some of them halves."""
-    last = torch.tensor(sizes) - 1.0
-    fractions = torch.rand(count, len(sizes), generator=seeded(seed)) * 1.4 - 0.2
-    means = fractions * (last + 1)
-    kind = torch.randint(3, means.shape, generator=seeded(seed + 1))
+    means = torch.rand(count, len(sizes), dtype=torch.float64, generator=seeded(0)) * 1.4 - 0.2
+    means = means * torch.tensor(sizes)
+    kind = torch.randint(3, means.shape, generator=seeded(1))
     return torch.where(kind == 0, means, torch.where(kind == 1, means.round(), means.floor() + 0.5))
-
-
-def assert_uniform(cells: Tensor, count: int) -> None:
-    """χ² test: are the cell numbers 0 … count − 1 equally frequent?"""
-    expected = cells.numel() / count
-    distance = (cells.bincount(minlength=count) - expected).square().sum().double() / expected
-    freedom = torch.tensor((count - 1) / 2, dtype=torch.float64)
-    assert torch.special.gammaincc(freedom, distance / 2) > 1e-3
 
 
 # The random numbers themselves.
@@ -173,53 +160,14 @@ def test_bits_of_draws_beyond_32_bits(pair, bound, device):
         ((1, 4, 2, 9), (1, 2, 2, 3)),
         ((3, 4, 5, 6, 7), (1, 2, 3, 4, 5)),
         ((2, 3, 2, 5, 1, 4), (2, 1, 2, 3, 1, 4)),
+        ((2**40 + 1, 2**22 - 3), (2**36, 3)),  # with means that only float64 can hold
     ],
     ids=str,
 )
 def test_every_index_is_predicted(sizes, region, device):
     means = means_around(sizes, 5)
-    drawn = draw(means, sizes, region, 3, 4, device, seed=11)
-    assert drawn.tolist() == predicted(means, seed_of(11, device), sizes, region, 3, 4)
-
-
-def test_long_axes_are_predicted(device):
-    """Sizes beyond 32 bits, with means that only float64 can hold."""
-    sizes, region = (2**40 + 1, 2**22 - 3), (2**36, 3)
-    means = torch.tensor([[2**39 + 0.5, 7.0], [2.0**41, 2**22 - 3.5]], dtype=torch.float64)
-    drawn = draw(means, sizes, region, 6, 6, device)
-    assert drawn.tolist() == predicted(means, seed_of(0, device), sizes, region, 6, 6)
-
-
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    cut=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=4),
-    q=st.integers(0, 3),
-    counts=st.tuples(st.integers(0, 3), st.integers(0, 3)),
-    seed=seeds,
-)
-def test_any_shape_is_predicted(cut, q, counts, seed, device):
-    sizes, region = tuple(max(pair) for pair in cut), tuple(min(pair) for pair in cut)
-    means = means_around(sizes, q, seed)
-    drawn = draw(means, sizes, region, counts[0], counts[1], device, seed)
-    assert drawn.shape == (q, 2 ** len(sizes) + sum(counts), len(sizes))
-    assert drawn.tolist() == predicted(means, seed_of(seed, device), sizes, region, *counts)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("rank", range(1, 7))
-def test_the_nearest_are_those_of_plain_pytorch(rank, dtype, device):
-    sizes = (9, 1, 2, 30, 3, 5)[:rank]
-    means = means_around(sizes, 7).to(dtype)
-    drawn = draw(means, sizes, (1,) * rank, 0, 0, device)
-    assert torch.equal(drawn, nearest(means, sizes))
-
-
-def test_batches_are_drawn_as_one_long_list(device):
-    means, sizes, region = means_around((9, 8), 12), (9, 8), (3, 2)
-    flat = draw(means, sizes, region, 2, 2, device)
-    assert torch.equal(
-        draw(means.view(2, 3, 2, 2), sizes, region, 2, 2, device).flatten(0, 2), flat
-    )
+    drawn = draw(means, sizes, region, 3, 4, device)
+    assert drawn.tolist() == predicted(means, seed_of(device), sizes, region, 3, 4)
 
 
 # Rounding, bounds, bad numbers.
@@ -241,47 +189,11 @@ def test_bad_means_still_give_valid_indices(number, dtype, device):
     assert (drawn < torch.tensor(sizes)).all()
 
 
-def test_no_means_no_draws(device):
-    assert draw(torch.zeros(0, 2), (9, 9), (3, 3), 2, 2, device).shape == (0, 8, 2)
-
-
-# Randomness.
-
-
-def test_the_generator_decides_the_draw(device):
-    means, generator = means_around((100, 100), 4).to(device), torch.Generator(device)
-    state = generator.manual_seed(7).get_state()
-
-    def again() -> Tensor:
-        with sw.engine("triton"):
-            return sample(means, (100, 100), (70, 70), 4, 4, generator)
-
-    first, second = again(), again()
-    generator.set_state(state)
-    assert torch.equal(again(), first)
-    assert not torch.equal(second, first)
-
-
-def test_without_a_generator_the_global_seed_decides(device):
-    def again() -> Tensor:
-        with sw.engine("triton"):
-            return sample(torch.zeros(1, 1, device=device), (1000,), (1,), 0, 20)
-
-    torch.manual_seed(3)
-    first, second = again(), again()
-    torch.manual_seed(3)
-    assert torch.equal(again(), first)
-    assert not torch.equal(second, first)
-
-
 @pytest.mark.parametrize("sizes", [(7,), (64,), (3, 5)], ids=str)
 def test_draws_are_uniform(sizes, device):
     """χ² over all tuples; and over pairs of successive draws, which must be independent."""
-    rank = len(sizes)
-    count = 20_000
-    seed = torch.tensor([12345], device=device)
-    means = torch.zeros(1, rank, device=device)
-    drawn = sampling.sample_tuples(means, seed, sizes, sizes, 0, count)[0, 2**rank :].cpu()
+    rank, count = len(sizes), 20_000
+    drawn = draw(torch.zeros(1, rank), sizes, sizes, 0, count, device)[0, 2**rank :]
     strides = torch.tensor([math.prod(sizes[axis + 1 :]) for axis in range(rank)])
     cells, number = (drawn * strides).sum(-1), math.prod(sizes)
     pairs = cells.view(-1, 2)
@@ -291,8 +203,7 @@ def test_draws_are_uniform(sizes, device):
 
 
 def test_local_draws_are_uniform_over_the_region(device):
-    seed, means = torch.tensor([5], device=device), torch.tensor([[41.5, 0.0]], device=device)
-    drawn = sampling.sample_tuples(means, seed, (100, 100), (7, 6), 20_000, 0)[0, 4:].cpu()
+    drawn = draw(torch.tensor([[41.5, 0.0]]), (100, 100), (7, 6), 20_000, 0, device)[0, 4:]
     inside = drawn - torch.tensor([39, 0])  # 41.5 is rounded to 42, and 42 − 3 = 39
     cells = inside[:, 0] * 6 + inside[:, 1]
     assert_uniform(cells, 42)

@@ -15,6 +15,7 @@ RESOLVED_BITS = [(torch.float32, 22), (torch.float64, 51)]
 
 edges = st.sampled_from(EDGES)
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.floats(-20, 20)
+numbers |= st.floats(-1e-3, 0)  # wrapped, these come close to one
 
 
 def as_finite(number: float, dtype: torch.dtype) -> Tensor:
@@ -39,23 +40,11 @@ def test_fractions_by_hand(edge, raw, expected):
     torch.testing.assert_close(fractions(torch.tensor(raw), edge), torch.tensor(expected).float())
 
 
-def test_means_by_hand():
-    raw = torch.tensor([[-0.5, 0.5, 1.0], [0.25, 2.0, -3.0]])
-    expected = torch.tensor([[0.0, 2.0, 0.0], [2.0, 4.0, 0.0]])
-    torch.testing.assert_close(bound_means(raw, (9, 5, 1), edge="clamp"), expected)
-
-
 @given(numbers, st.integers(1, 2**22), edges, st.sampled_from(DTYPES))
 def test_means_never_leave_the_axis(number, size, edge, dtype):
     mean = bound_means(as_finite(number, dtype).view(1), (size,), edge)
     assert mean.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert 0 <= mean.item() <= size - 1
-
-
-@given(st.floats(-1e-3, 0), edges, st.sampled_from(DTYPES))
-def test_means_never_leave_the_axis_just_below_zero(number, edge, dtype):
-    mean = bound_means(as_finite(number, dtype).view(1), (10,), edge)
-    assert 0 <= mean.item() <= 9
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

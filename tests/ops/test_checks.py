@@ -79,7 +79,7 @@ BAD_CALLS = [
     (lambda: flat_index(INTS.int(), (3, 3)), TypeError, "indices must have dtype torch.int64; got torch.int32"),
     (lambda: flat_index(INTS, (3,)), ValueError, "indices must have shape (*b, r) ending in (1); got (4, 2)"),
     (lambda: mark_repeats(INTS[0], (3, 3)), ValueError, "indices must have shape (*b, m, r) ending in (any, 2); got (2,)"),
-    (lambda: mark_repeats(INTS, (2**32, 2**31)), ValueError, "shape must have at most 2**63 - 1 elements"),
+    (lambda: mark_repeats(INTS[:, :1], (2**63,)), ValueError, "shape must have at most 2**63 - 1 elements"),
     (lambda: mark_repeats(TEXT, (3, 3)), TypeError, "indices must be a tensor; got str"),
     # spread
     (lambda: spread(INTS, FLOATS, ROW, INTS), TypeError, "means must have a floating-point dtype; got torch.int64"),
@@ -112,6 +112,8 @@ BAD_CALLS = [
     (lambda: contract(INTS, ROW, ROW, (0,)), ValueError, "out_shape[0] must be at least 1; got 0"),
     (lambda: contract(INTS, ROW, ROW, NUMBER), TypeError, "out_shape must be a sequence of integers; got 7"),
     (lambda: contract(INTS.expand(3, 4, 2), ROW.expand(3, 4), FLOATS, (3,)), ValueError, "with w = (3,), 1 input and 0 feature dimensions; got (4, 2)"),
+    (lambda: contract(INTS - 1, ROW, ROW, (3,)), ValueError, "indices must lie in 0 … 2 in column 0; got -1 … -1"),
+    (lambda: contract(INTS + INTS.new_tensor([0, 4]), ROW, ROW, (3,)), ValueError, "indices must lie in 0 … 3 in column 1; got 4 … 4"),
     (lambda: contract(INTS, ROW, META[:, 0], (3,)), ValueError, "indices, values, x must be on one device; got indices on cpu, values on cpu, x on meta"),
 ]  # fmt: skip
 

@@ -19,8 +19,7 @@ from torch._inductor.utils import fresh_cache
 
 from sparsewire.ops import mark_repeats, spread, spread_reference
 from sparsewire.ops.density import DEGREES, Kind, tame
-from sparsewire.ops.spread import _chunked, _compiled
-from sparsewire.ops.spread._chunked import ChunkedSpread
+from sparsewire.ops.spread import _compiled
 from sparsewire.ops.spread._compiled import CompiledSpread
 
 # Two kinds of code for each direction are compiled, once for the file: together they have both
@@ -115,12 +114,6 @@ def test_parts_add_up(broken, monkeypatch, pairs):
     assert not broken
 
 
-@pytest.mark.parametrize(("c", "k", "m"), [(0, 3, 5), (2, 0, 5), (2, 3, 0)])
-def test_nothing_to_spread_or_nowhere_to_go(c, k, m):
-    leaves, fixed = case(c, k, m)
-    assert_same(run(spread_compiled, leaves, fixed), run(spread_chunked, leaves, fixed))
-
-
 # However far.
 
 
@@ -179,20 +172,7 @@ def test_exponentials_in_plain_arithmetic():
     assert _compiled._exp(torch.zeros(()), kind) == 1
 
 
-# Derivatives, memory, surroundings.
-
-
-def test_first_and_second_derivatives(broken):
-    leaves, fixed = case(2, 2, 4)
-    fixed["excluded"][0] = True
-    inputs = [tensor.requires_grad_() for tensor in leaves.values()]
-
-    def function(*tensors: Tensor) -> Tensor:
-        return spread_compiled(*tensors, **fixed)
-
-    assert torch.autograd.gradcheck(function, inputs)
-    assert torch.autograd.gradgradcheck(function, inputs)
-    assert not broken
+# Memory, surroundings.
 
 
 @pytest.mark.parametrize(("kind", "r"), [(FLOAT, 2), (DOUBLE, 2), (FLOAT, 1)], ids=str)
@@ -271,11 +251,6 @@ def test_without_a_compiler_nothing_is_tried(monkeypatch):
     monkeypatch.setattr(_compiled, "has_compiler", lambda: False)
     monkeypatch.setattr(_compiled, "_works", fails)
     assert not _compiled.available()
-
-
-def test_worthwhile_is_within_reach():
-    assert _chunked._CHUNK_PAIRS["cpu"] < _compiled.WORTHWHILE <= 2**26
-    assert issubclass(CompiledSpread, ChunkedSpread)
 
 
 # Last, for all that is called afterwards must be compiled again.

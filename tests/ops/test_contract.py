@@ -1,5 +1,5 @@
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +18,6 @@ from torch.nn import functional as F
 
 from sparsewire.ops import (
     contract,
-    contract_flat,
     contract_reference,
     mark_repeats,
     spread,
@@ -42,28 +41,14 @@ SURROUNDINGS = [
 
 # Products in flight: of one tuple; of a few; of all.
 CHUNKS = {"one by one": 1, "a few together": 64, "all at once": 2**40}
-LAYOUTS = ["as it comes", *CHUNKS]
-
-Engine = Callable[..., Tensor]
 
 
-def force(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have `contract` work in chunks of this size, however few the tuples."""
-    if layout in CHUNKS:
-        monkeypatch.setattr(contraction, "_SMALL_ELEMENTS", -1)
-        monkeypatch.setattr(contraction, "_CHUNK_ELEMENTS", CHUNKS[layout])
-
-
-@pytest.fixture(params=LAYOUTS)
+@pytest.fixture(params=["as it comes", *CHUNKS])
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    force(request.param, monkeypatch)
-
-
-@pytest.fixture(params=["reference", *LAYOUTS])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """The reference, and `contract` in every layout."""
-    force(request.param, monkeypatch)
-    return contract_reference if request.param == "reference" else contract
+    """Have `contract` work in chunks of this size, however few the tuples."""
+    if request.param in CHUNKS:
+        monkeypatch.setattr(contraction, "_SMALL_ELEMENTS", -1)
+        monkeypatch.setattr(contraction, "_CHUNK_ELEMENTS", CHUNKS[request.param])
 
 
 in_every_layout = pytest.mark.usefixtures("layout")
@@ -103,143 +88,29 @@ def case(
     return indices, {"values": values, "x": x}
 
 
-def compare(
-    engine: Engine,
-    indices: Tensor,
-    leaves: dict[str, Any],
-    out_shape: Sequence[int],
-    features: int = 0,
-) -> None:
-    """Hold an engine against the dense contraction: output and every gradient, by name."""
-    wirings = indices.dim() - 2
-    ins = indices.shape[-1] - len(out_shape)
-    end = leaves["x"].dim() - features
-    shape = (*out_shape, *leaves["x"].shape[end - ins : end])
+@pairs(out_shape=SHAPES, in_shape=SHAPES, surroundings=SURROUNDINGS)
+def test_the_reference_equals_the_dense_contraction(out_shape, in_shape, surroundings):
+    """Output and every gradient; `test_engines_agree.py` compares engines with the reference."""
+    indices, leaves = case(out_shape, in_shape, surroundings)
+    wirings, features = len(surroundings[0]), len(surroundings[2])
 
     def dense(values: Tensor, x: Tensor) -> Tensor:
-        weights = dense_tensor(indices, values, shape)
+        weights = dense_tensor(indices, values, (*out_shape, *in_shape))
         return dense_contract(weights, x, wirings, len(out_shape), features)
 
     got = output_and_gradients(
-        lambda values, x: engine(indices, values, x, out_shape, features), leaves
+        lambda values, x: contract_reference(indices, values, x, out_shape, features), leaves
     )
     assert_same(got, output_and_gradients(dense, leaves))
 
 
-# Against hand-worked tables and the dense contraction.
-
-
-@pytest.mark.parametrize(
-    ("indices", "values", "x", "out_shape", "features", "expected"),
-    [
-        ([[0, 2], [1, 0]], [5, 2], [1, 2, 3], (2,), 0, [15, 2]),
-        ([[0, 1], [0, 1], [0, 0]], [1, 2, 4], [10, 1], (2,), 0, [43, 0]),
-        ([[2, 0], [0, 1], [1, 2]], [1, 1, 1], [7, 8, 9], (3,), 0, [8, 9, 7]),
-        ([[0], [2]], [3, 4], [1, 10, 100], (), 0, 403),
-        ([[0], [2]], [3, 4], 10, (3,), 0, [30, 0, 40]),
-        ([[1, 0, 1], [0, 1, 0]], [2, 3], [5, 7], (2, 2), 0, [[0, 15], [14, 0]]),
-        ([[1, 0, 1]], [2], [[5, 7], [1, 1]], (2,), 0, [0, 14]),
-        ([[1, 0], [1, 1]], [1, 10], [[1, 2], [3, 4]], (2,), 1, [[0, 0], [31, 42]]),
-        ([[1, 0], [1, 1]], [1, 10], [[1, 2], [3, 4]], (2,), 0, [[0, 21], [0, 43]]),
-        ([[[0, 0]], [[0, 1]]], [[1], [10]], [[1, 2], [3, 4]], (1,), 0, [[1], [40]]),
-    ],
-    ids=[
-        "vector",
-        "equal indices add",
-        "permutation",
-        "to a scalar",
-        "from a scalar",
-        "to a matrix",
-        "from a matrix",
-        "matrix by matrix",
-        "batch",
-        "one wiring each",
-    ],
-)
-def test_by_hand(engine, indices, values, x, out_shape, features, expected):
-    values, x, expected = (torch.tensor(numbers).float() for numbers in (values, x, expected))
-    torch.testing.assert_close(
-        engine(torch.tensor(indices), values, x, out_shape, features), expected
-    )
-
-
-@pairs(out_shape=SHAPES, in_shape=SHAPES, surroundings=SURROUNDINGS)
-def test_equals_dense_contraction(engine, out_shape, in_shape, surroundings):
-    indices, leaves = case(out_shape, in_shape, surroundings)
-    compare(engine, indices, leaves, out_shape, features=len(surroundings[2]))
-
-
-@pytest.mark.parametrize(
-    "surroundings", [((), (), ()), ((3,), (5,), (7,)), ((), (31,), ())], ids=str
-)
-def test_odd_sizes_equal_dense_contraction(engine, surroundings):
-    indices, leaves = case((63,), (7, 9), surroundings, m=127)
-    compare(engine, indices, leaves, (63,), features=len(surroundings[2]))
-
-
-@pytest.mark.parametrize(
-    ("surroundings", "m"),
-    [
-        (((), (0,), ()), 5),
-        (((0,), (2,), ()), 5),
-        (((2,), (3, 0), (2,)), 5),
-        (((), (2,), (0,)), 5),
-        (((), (), ()), 0),
-        (((2,), (3,), (4,)), 0),
-    ],
-    ids=str,
-)
-def test_empty_batch_and_no_tuples(engine, surroundings, m):
-    indices, leaves = case((3,), (2, 2), surroundings, m)
-    compare(engine, indices, leaves, (3,), features=len(surroundings[2]))
-
-
-@pytest.mark.parametrize("lanes", [1, 4])
-def test_strided_inputs_and_gradients(engine, lanes):
-    indices, leaves = case((5,), (6,), ((), (lanes,), ()))
-    expected = engine(indices, leaves["values"], leaves["x"], (5,))
-    strided = torch.zeros(6, 3 * lanes, dtype=torch.float64)[:, ::3].T.copy_(leaves["x"])
-    strided.requires_grad_()
-    result = engine(indices, leaves["values"].repeat_interleave(2)[::2], strided, (5,))
-    torch.testing.assert_close(result, expected)
-    (gradient,) = torch.autograd.grad(result.sum(), strided)
-    weights = dense_tensor(indices, leaves["values"], (5, 6))
-    torch.testing.assert_close(gradient, weights.sum(0).expand(lanes, 6))
-
-
 @in_every_layout
-def test_flat_is_the_matrix_case():
-    indices, leaves = case((5,), (6,), ((2,), (3,), (4,)))
-    rows, cols = indices.unbind(-1)
-    flat = output_and_gradients(
-        lambda values, x: contract_flat(rows, cols, values, x, 5, features=1), leaves
-    )
-    full = output_and_gradients(
-        lambda values, x: contract(indices, values, x, (5,), features=1), leaves
-    )
-    assert_same(flat, full, rtol=0, atol=0)
-
-
-# Derivatives.
-
-
-@pytest.mark.parametrize(
-    ("out_shape", "in_shape", "surroundings"),
-    [
-        ((3,), (4,), ((), (), ())),
-        ((2, 2), (3,), ((), (2,), (3,))),
-        ((3,), (2, 2), ((2,), (2,), ())),
-        ((), (4,), ((2,), (), (2,))),
-        ((4,), (), ((), (2,), ())),
-    ],
-    ids=str,
-)
-def test_first_and_second_derivatives(engine, out_shape, in_shape, surroundings):
-    indices, leaves = case(out_shape, in_shape, surroundings, m=6)
+def test_first_and_second_derivatives():
+    indices, leaves = case((3,), (2, 2), ((2,), (2,), (2,)), m=6)
     inputs = [tensor.requires_grad_() for tensor in leaves.values()]
 
     def function(values: Tensor, x: Tensor) -> Tensor:
-        return engine(indices, values, x, out_shape, features=len(surroundings[2]))
+        return contract(indices, values, x, (3,), features=1)
 
     assert torch.autograd.gradcheck(function, inputs)
     assert torch.autograd.gradgradcheck(function, inputs)
@@ -348,16 +219,3 @@ def test_all_tuples_enumerated_equal_the_dense_layer(out_shape, in_shape):
         return dense_contract(weights, x, wirings=0, outs=len(out_shape), features=0)
 
     assert_same(output_and_gradients(sparse, leaves), output_and_gradients(dense, leaves))
-
-
-@pytest.mark.parametrize(
-    ("index", "message"),
-    [
-        ([0, 0, 3], r"indices must lie in 0 … 2 in column 2; got 3 … 3"),
-        ([0, -1, 0], r"indices must lie in 0 … 1 in column 1; got -1 … -1"),
-        ([4, 0, 0], r"indices must lie in 0 … 3 in column 0; got 4 … 4"),
-    ],
-)
-def test_indices_outside_of_the_tensor_are_refused(index, message):
-    with pytest.raises(ValueError, match=message):
-        contract(torch.tensor([index]), torch.ones(1), torch.ones(2, 3), (4,))

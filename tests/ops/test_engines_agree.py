@@ -10,14 +10,17 @@ from tests.agreement import CASES, DOUBLE, FLOAT, HALF, assert_agreement, parame
 from tests.helpers import pairwise
 
 from sparsewire import ops
+from sparsewire.ops.spread import _chunked
+
+contraction = importlib.import_module("sparsewire.ops.contract")
 
 FUNCTIONS = pytest.mark.parametrize("name", CASES)
 
 # Compiling is slow: rows of the two kinds of code that `test_compiled.py` compiles.
-RANK_2 = [((), 5, 9, 2), ((2,), 3, 40, 2), ((2, 2), 1, 7, 2)]
+RANK_2 = [((), 5, 9, 2), ((2,), 3, 40, 2), ((2, 2), 1, 7, 2), ((2,), 0, 5, 2), ((2,), 3, 0, 2)]
 COMPILED: list[dict[str, Any]] = [
-    {"shape": RANK_2, "density": ["gaussian"], "means": [FLOAT], "values": [FLOAT, HALF]},
-    {"shape": RANK_2, "density": ["student"], "means": [DOUBLE]},
+    {"indices": RANK_2, "density": ["gaussian"], "means": [FLOAT], "values": [FLOAT, HALF]},
+    {"indices": RANK_2, "density": ["student"], "means": [DOUBLE]},
 ]
 
 
@@ -64,6 +67,21 @@ def test_engines_agree_with_the_specification(name, engine):
     for fewer in COMPILED if engine == "compiled" else [{}]:
         for row in CASES[name].rows(**fewer):
             assert_agreement(name, row, engine)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        *(("spread", size) for size in (1, 150, 5_000)),  # a row, part of a context, a few
+        *(("contract_flat", size) for size in (64, 2**40)),  # a few tuples, all
+    ],
+)
+def test_chunks_of_every_size_agree_with_the_specification(name, size, monkeypatch):
+    monkeypatch.setitem(_chunked._CHUNK_PAIRS, "cpu", size)
+    monkeypatch.setattr(contraction, "_CHUNK_ELEMENTS", size)
+    monkeypatch.setattr(contraction, "_SMALL_ELEMENTS", -1)
+    for row in CASES[name].rows():
+        assert_agreement(name, row, "chunked")
 
 
 def test_pairwise_covers_all_pairs():

@@ -6,8 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
-from tests.helpers import DTYPES, prefixes, seeded, seeds
+from tests.helpers import DTYPES, assert_uniform, prefixes, seeded, seeds
 from torch import Tensor
 
 from sparsewire.ops import everywhere, local, nearest, rounded, sample, window
@@ -55,11 +54,6 @@ def assert_valid(indices: Tensor, shape: Sequence[int]) -> None:
     assert indices.dtype == torch.int64
     assert (indices >= 0).all()
     assert (indices < torch.tensor(shape)).all()
-
-
-def assert_uniform(cells: Tensor, count: int) -> None:
-    """χ² test: are the cell numbers 0 … count − 1 equally frequent?"""
-    assert stats.chisquare(cells.flatten().bincount(minlength=count).numpy()).pvalue > 1e-3
 
 
 # Near.
@@ -114,27 +108,6 @@ def test_rounded_is_the_closest_and_among_the_nearest(shape, prefix, seed):
 
 
 # Around.
-
-
-@pytest.mark.parametrize(
-    ("mean", "size", "region", "expected"),
-    [
-        (4.2, 9, 3, [3, 4, 5]),
-        (4.2, 9, 4, [2, 3, 4, 5]),
-        (4.2, 9, 1, [4]),
-        (0.2, 9, 3, [0, 1, 2]),
-        (1.4, 9, 5, [0, 1, 2, 3, 4]),
-        (7.7, 9, 3, [6, 7, 8]),
-        (6.9, 9, 4, [5, 6, 7, 8]),
-        (2.0, 3, 3, [0, 1, 2]),
-        (0.0, 1, 1, [0]),
-    ],
-)
-def test_region_by_hand(mean, size, region, expected):
-    means = torch.tensor([[mean]])
-    assert window(means, (size,), (region,)).flatten().tolist() == expected
-    drawn = local(means, (size,), (region,), 200, seeded(0))
-    assert sorted(set(drawn.flatten().tolist())) == expected
 
 
 @given(shapes_with_regions, prefixes, st.integers(0, 3), st.integers(0, 20), seeds)
