@@ -10,7 +10,7 @@ import triton.language as tl  # pyright: ignore[reportMissingImports]
 from tests.kernels.compare import dtypes
 from torch import Tensor
 
-from sparsewire.ops._triton_density import Scaled, bounded, log_density, slope
+from sparsewire.ops._triton_density import Scaled, log_density, slope
 from sparsewire.ops.density import DEGREES, Kind
 
 KINDS = [
@@ -34,13 +34,6 @@ def _densities(
     # Zeros are added, for the slope of a Gaussian is one number.
     found = slope(distance, SCALE, STUDENT, POWER) + tl.zeros_like(distance)
     tl.store(slopes + place, found, mask=place < count)
-
-
-@triton.jit
-def _bounded(numbers, out, count, LOW: tl.constexpr, HIGH: tl.constexpr, BLOCK: tl.constexpr):
-    place = tl.arange(0, BLOCK)
-    number = tl.load(numbers + place, mask=place < count, other=0)
-    tl.store(out + place, bounded(number, LOW, HIGH), mask=place < count)
 
 
 def in_kernel(kind: Kind, distance: Tensor, device: str) -> tuple[Tensor, Tensor]:
@@ -76,26 +69,12 @@ def test_density_and_slope_at_every_distance(kind, dtype, device):
 @in_each_dtype
 @kinds
 def test_distances_end_where_those_of_the_reference_end(kind, dtype, device):
-    distance = torch.tensor([1e30 if dtype == torch.float32 else 1e200, math.inf], dtype=dtype)
+    numbers = [1e30 if dtype == torch.float32 else 1e200, math.inf, math.nan]
+    distance = torch.tensor(numbers, dtype=dtype)
     logs, _ = in_kernel(kind, distance, device)
     rtol = 1e-6 if dtype == torch.float32 else 1e-14
-    torch.testing.assert_close(logs, kind.log_density(distance).double(), rtol=rtol, atol=0)
-
-
-@kinds
-def test_what_is_not_a_number_stays_so(kind, device):
-    assert in_kernel(kind, torch.tensor([math.nan]), device)[0].isnan().all()
-
-
-def test_bounded_clamps_and_lets_nan_through(device):
-    numbers = torch.tensor(
-        [-math.inf, -7.0, -1.0, 0.5, 2.0, 3.0, math.inf, math.nan], device=device
-    )
-    out = torch.empty_like(numbers)
-    kernel: Any = _bounded
-    kernel[(1,)](numbers, out, 8, LOW=-1.0, HIGH=2.0, BLOCK=8)
-    wanted = torch.tensor([-1.0, -1.0, -1.0, 0.5, 2.0, 2.0, 2.0, math.nan])
-    assert torch.equal(out.cpu().nan_to_num(9), wanted.nan_to_num(9))
+    want = kind.log_density(distance).double()
+    torch.testing.assert_close(logs, want, rtol=rtol, atol=0, equal_nan=True)
 
 
 @in_each_dtype

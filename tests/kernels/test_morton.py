@@ -34,11 +34,6 @@ def test_bits_take_turns(rank, device):
     assert codes(indices, 999, device).tolist() == expected
 
 
-def test_by_hand(device):
-    """Columns 0b11 and 0b01: bits 1, 1 of the lowest place, then 1, 0 of the next."""
-    assert codes(torch.tensor([[[3, 1]]]), 3, device).item() == 0b0111
-
-
 @pytest.mark.parametrize(("rank", "bits"), [(1, 40), (2, 40), (2, 62), (3, 21), (6, 20)])
 def test_lowest_bits_are_left_out_where_not_all_fit(rank, bits, device):
     indices = random_tuples((1,), 40, (2**bits - 1,) * rank)

@@ -11,7 +11,6 @@ from tests.helpers import seeded
 from tests.kernels.compare import random_tuples
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import sparsewire as sw
@@ -202,24 +201,6 @@ def test_fake_outputs_have_the_layout_of_real_ones(name, near, device, monkeypat
     with FakeTensorMode() as mode:
         fake = operator(*tree_map_only(Tensor, mode.from_tensor, inputs))
     assert described(fake) == described(operator(*inputs))
-
-
-def test_a_trace_with_symbolic_sizes_runs_for_others(device):
-    """Traced once with one size of each, run with another: the same as without the trace."""
-
-    def function(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor) -> Tensor:
-        y = contract_operators.contract(rows, cols, values, x, x.shape[1] + 1)
-        return contract_operators.dot(cols, rows, x, y)
-
-    def inputs(w: int, m: int, n: int, lanes: int) -> list[Tensor]:
-        rows, cols = random_tuples((w,), m, (n + 1, n)).to(device).unbind(-1)
-        values = torch.randn(w, m, generator=seeded(0)).to(device)
-        return [rows, cols, values, torch.randn(w, n, lanes, generator=seeded(1)).to(device)]
-
-    traced = make_fx(function, tracing_mode="symbolic")(*inputs(2, 6, 5, 3))
-    for sizes in [(2, 6, 5, 3), (3, 9, 8, 5)]:
-        there = inputs(*sizes)
-        torch.testing.assert_close(traced(*there), function(*there))
 
 
 # `torch.compile`, in processes of their own: the checks of annotations cannot be compiled.
