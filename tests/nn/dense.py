@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from scipy import stats
 from tests.helpers import seeded
@@ -57,6 +58,8 @@ KINDS: dict[str, Callable[..., HyperLayer]] = {
         Convolution, (2, 5), (3, 3), kernel=(3,), tuples=4, stride=2, padding=1
     ),
 }  # fmt: skip
+
+of_every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 class Look(nn.Module):
@@ -192,3 +195,14 @@ def set_raw(layer: HyperLayer, means: Sequence[Sequence[float]], values: Sequenc
     """Put the tuples somewhere."""
     tuples_of(layer).raw_means.copy_(torch.tensor(means))
     tuples_of(layer).values.copy_(torch.tensor(values))
+
+
+def trained(kind: str, **options: Any) -> HyperLayer:
+    """A layer in evaluation, with a bias, that is ready to be frozen."""
+    return randomise(KINDS[kind](bias=True, **options).eval())
+
+
+def empty_like(frozen: FrozenLayer, trainable: bool = False) -> FrozenLayer:
+    """A layer of the same shapes with nothing in it."""
+    options = {"bias": frozen.bias is not None, "features": frozen.features}
+    return FrozenLayer(frozen.in_shape, frozen.out_shape, trainable=trainable, **options)

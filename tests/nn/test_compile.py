@@ -79,17 +79,29 @@ for layer in (
     for batch in (1, 3, 8):
         torch.testing.assert_close(program(x[:batch]), layer(x[:batch]))
 """,
+    "frozen": """
+layer = sw.SparseLayer((70,), (80,), tuples=100, bias=True).freeze(trainable=True)
+compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+for batch in (300, 3):  # the first is large enough for a product of matrices
+    x = torch.randn(batch, 70, requires_grad=True)
+    results = []
+    for each in (layer, compiled):
+        y = each(x)
+        results.append([y, *torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])])
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+""",
     "frozen and scripted": """
 for layer in (
     sw.SparseLayer((2, 3), (4, 2), tuples=6, bias=True),
     sw.SparseLayer((5,), (), tuples=3, features=2),
     sw.SparseLayer((), (5,), tuples=3),
 ):
-    frozen = layer.freeze()
-    scripted = torch.jit.script(frozen)
-    for dtype in (torch.float32, torch.float64, torch.bfloat16):
-        x = torch.randn(2, 3, *layer.in_shape, *[2] * layer.features, dtype=dtype)
-        assert torch.equal(scripted(x), frozen(x))
+    for frozen in (layer.freeze(), layer.freeze(trainable=True)):
+        scripted = torch.jit.script(frozen)
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            x = torch.randn(2, 3, *layer.in_shape, *[2] * layer.features, dtype=dtype)
+            assert torch.equal(scripted(x), frozen(x))
 """,
 }
 

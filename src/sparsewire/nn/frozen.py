@@ -13,6 +13,7 @@ from sparsewire.annotations import Int
 from sparsewire.checks import (
     check_count,
     check_devices,
+    check_exact,
     check_floating,
     check_integer,
     check_open_shape,
@@ -90,7 +91,12 @@ class LinearMap(nn.Module):
                 f"state_dict must be of a layer with in_shape {mine[0]} and out_shape {mine[1]}; "
                 f"got in_shape {saved[0]} and out_shape {saved[1]}"
             )
+        state_dict = self._make_room(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, metadata, *args)
+
+    def _make_room(self, state_dict: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
+        """Check a state, prepare the module for its sizes, and return what to load."""
+        return state_dict
 
 
 class FrozenLayer(LinearMap):
@@ -98,8 +104,16 @@ class FrozenLayer(LinearMap):
 
     Made by `SparseLayer.freeze()` and `HyperLayer.freeze()`. It holds integer buffers `rows` and
     `cols` (into the flattened output and input, sorted, without repeats), their `values` and the
-    `bias`, if there is one; nothing is learned or sampled. `torch.export`, ONNX and
-    `torch.jit.script` take it. An empty one takes the `state_dict` of any other with its shapes:
+    `bias`, if there is one; nothing is sampled. `torch.export`, ONNX and `torch.jit.script` take
+    it. An empty one takes the `state_dict` of any other with its shapes, trainable or not.
+
+    Args:
+        in_shape: Sizes of the input axes.
+        out_shape: Sizes of the output axes.
+        bias: Whether there is a bias.
+        features: How many last dimensions of the input are mapped alike.
+        dtype: Of values and bias, until a state is loaded.
+        trainable: Whether values and bias are parameters. The places are fixed in any case.
 
     Examples:
         >>> import sparsewire as sw
@@ -129,48 +143,67 @@ class FrozenLayer(LinearMap):
         bias: bool = False,
         features: int = 0,
         dtype: torch.dtype | None = None,
+        trainable: bool = False,
     ) -> None:
         ins = check_shape("in_shape", in_shape)
         super().__init__(ins, out_shape, features)
+        self.trainable = trainable
         self._ins, self._outs = list(ins), list(self.out_shape)
         self._in_size, self._out_size = math.prod(self._ins), math.prod(self._outs)
-        self.register_buffer("rows", torch.empty(0, dtype=torch.int64))
-        self.register_buffer("cols", torch.empty(0, dtype=torch.int64))
-        self.register_buffer("values", torch.empty(0, dtype=dtype))
-        self.register_buffer("bias", torch.zeros(self.out_shape, dtype=dtype) if bias else None)
+        empty = torch.empty(0, dtype=torch.int64)
+        bias_start = torch.zeros(self.out_shape, dtype=dtype) if bias else None
+        self._register(Placed(empty, empty.clone(), torch.empty(0, dtype=dtype)), bias_start)
 
     @classmethod
     def from_placed(
-        cls, placed: Placed, shapes: Shapes, bias: Tensor | None, features: int
+        cls,
+        placed: Placed,
+        shapes: Shapes,
+        bias: Tensor | None,
+        features: int,
+        trainable: bool = False,
     ) -> "FrozenLayer":
-        """Add up values that meet, drop zeros, and keep the rest in row-major order."""
-        layer = cls(shapes.ins, shapes.outs, bias=bias is not None, features=features)
+        """Add up values that meet, drop zeros, and store the rest in row-major order."""
+        layer = cls(shapes.ins, shapes.outs, features=features, trainable=trainable)
         values = placed.values.detach()
         placed = _in_order(placed._replace(values=values.to(working_dtype(values.dtype))))
         nonzero = placed.values != 0
-        layer.rows, layer.cols, summed = (t[nonzero] for t in placed)
-        layer.values = summed.to(values.dtype)
-        layer.bias = None if bias is None else bias.detach().clone()
+        rows, cols, summed = (t[nonzero] for t in placed)
+        copied = None if bias is None else bias.detach().clone()
+        layer._register(Placed(rows, cols, summed.to(values.dtype)), copied)
         return layer
+
+    def _register(self, placed: Placed, bias: Tensor | None) -> None:
+        """Hold the elements and the bias, as parameters where they are learned."""
+        self.register_buffer("rows", placed.rows)
+        self.register_buffer("cols", placed.cols)
+        for name, tensor in (("values", placed.values), ("bias", bias)):
+            if self.trainable:
+                parameter = None if tensor is None else nn.Parameter(tensor)
+                self.register_parameter(name, parameter)
+            else:
+                self.register_buffer(name, tensor)
 
     def forward(self, x: Tensor) -> Tensor:  # TorchScript reads no shape annotations
         """Apply the map to any batch of inputs, in the dtype of the input."""
         if not torch.jit.is_scripting():  # pyright: ignore[reportPrivateImportUsage]
             self._check_input(x)
-        # Plain operations, known to torch.export, ONNX and TorchScript, which cannot unpack lists.
         dtype = torch.promote_types(self.values.dtype, x.dtype)
         dtype = torch.float64 if dtype == torch.float64 else torch.float32
+        y = self._multiply(self.values.to(dtype), x.to(dtype))
+        if self.bias is not None:
+            y = y + self.bias.to(dtype).view(self._outs + [1] * self.features)
+        return y.to(x.dtype)
+
+    def _multiply(self, values: Tensor, x: Tensor) -> Tensor:
+        # Plain operations, known to torch.export, ONNX and TorchScript, which cannot unpack lists.
         last = x.dim() - self.features
         axis, sizes = last - len(self._ins), list(x.shape)
         batch, rest = sizes[:axis], sizes[last:]
-        flat = x.to(dtype).reshape(batch + [self._in_size] + rest)  # noqa: RUF005
-        weights = self.values.to(dtype).view([-1] + [1] * self.features)
-        moved = flat.index_select(axis, self.cols) * weights
+        flat = x.reshape(batch + [self._in_size] + rest)  # noqa: RUF005
+        moved = flat.index_select(axis, self.cols) * values.view([-1] + [1] * self.features)
         y = flat.new_zeros(batch + [self._out_size] + rest)  # noqa: RUF005
-        y = y.index_add(axis, self.rows, moved).reshape(batch + self._outs + rest).to(x.dtype)
-        if self.bias is not None:
-            y = y + self.bias.to(y.dtype).view(self._outs + [1] * self.features)
-        return y
+        return y.index_add(axis, self.rows, moved).reshape(batch + self._outs + rest)
 
     @property
     def indices(self) -> Int[Tensor, "m r"]:
@@ -207,26 +240,47 @@ class FrozenLayer(LinearMap):
         """Show the shapes and the number of nonzero elements."""
         return (
             f"in_shape={self.in_shape}, out_shape={self.out_shape}, nonzero={len(self.values)}, "
-            f"bias={self.bias is not None}"
+            f"bias={self.bias is not None}{', trainable=True' if self.trainable else ''}"
         )
 
-    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, state_dict: Mapping[str, Any], prefix: str, *args: Any
-    ) -> None:
-        """Take the number of elements from the state, after checking that they lie inside W."""
-        names = [prefix + name for name in Placed._fields]
-        missing = [name for name in names if name not in state_dict]
-        if not missing:
-            saved = Placed(*(state_dict[name] for name in names))
-            _check_state(saved, prefix, self._out_size, self._in_size)
-            saved = _in_order(saved)
-            for name, tensor in saved._asdict().items():
-                mine = getattr(self, name)
-                setattr(self, name, mine.new_empty(tensor.shape, dtype=tensor.dtype))
-            state_dict = {**state_dict, **dict(zip(names, saved, strict=True))}
-        elif len(missing) < len(names):
-            raise ValueError(f"{', '.join(names)} must come together; got none for {missing}")
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load a state as a whole, or raise an error and change nothing.
+
+        Sizes and dtypes are those of the state. The parameters of a trainable layer remain the same
+        objects (without `assign`), but an optimizer that has made a step needs to be made anew
+        where their sizes change.
+        """
+        if strict and isinstance(state_dict, Mapping):
+            mine = sorted(self.state_dict())
+            missing = [name for name in mine if name not in state_dict]
+            unexpected = [name for name in state_dict if name not in mine]
+            if missing or unexpected:
+                raise ValueError(
+                    f"state_dict must have the keys {', '.join(mine)}; "
+                    f"got missing keys {missing} and unexpected keys {unexpected}"
+                )
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def _make_room(self, state_dict: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
+        """Check a state, take its sizes and dtypes, and return it in row-major order."""
+        saved = {
+            name: state_dict[prefix + name]
+            for name in (*Placed._fields, "bias")
+            if prefix + name in state_dict and getattr(self, name) is not None
+        }
+        _check_state(saved, prefix, (self._out_size, self._in_size), self.out_shape)
+        saved = {name: tensor.detach() for name, tensor in saved.items()}
+        if "rows" in saved:
+            placed = _in_order(Placed(*(saved[name] for name in Placed._fields)))
+            saved.update(placed._asdict())
+        for name, tensor in saved.items():
+            mine: Tensor = getattr(self, name)
+            if mine.shape != tensor.shape or mine.dtype != tensor.dtype:
+                mine.grad = None
+                mine.data = mine.new_empty(tensor.shape, dtype=tensor.dtype)
+        return {**state_dict, **{prefix + name: tensor for name, tensor in saved.items()}}
 
 
 def _fits(sizes: Sequence[int | None], expected: Sequence[int | None]) -> bool:
@@ -256,14 +310,33 @@ def _in_order(placed: Placed) -> Placed:
     return Placed(pairs[0], pairs[1], summed)
 
 
-def _check_state(saved: Placed, prefix: str, rows: int, cols: int) -> None:
-    """Refuse a state that is not a sparse matrix of this size."""
-    for name, index, size in (("rows", saved.rows, rows), ("cols", saved.cols, cols)):
-        check_integer(prefix + name, index)
-        if index.numel() and not 0 <= index.min() <= index.max() < size:
-            bad = f"{int(index.min())} … {int(index.max())}"
-            raise ValueError(f"{prefix}{name} must lie in 0 … {size - 1}; got {bad}")
-    check_floating(f"{prefix}values", saved.values)
-    if saved.rows.dim() != 1 or len({tuple(tensor.shape) for tensor in saved}) != 1:
-        shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in saved._asdict().items())
-        raise ValueError(f"{prefix}rows, cols and values must be lists of one length; got {shapes}")
+def _check_state(
+    saved: Mapping[str, Any], prefix: str, sizes: tuple[int, int], bias_shape: tuple[int, ...]
+) -> None:
+    """Refuse what is not a sparse matrix of these sizes, and a bias of this shape."""
+    places = [name for name in Placed._fields if name in saved]
+    if 0 < len(places) < 3:
+        raise ValueError(
+            f"{prefix}rows, cols and values must come together; got {', '.join(places)} alone"
+        )
+    for name, size in zip(places[:2], sizes, strict=False):
+        _check_indices(prefix + name, saved[name], size)
+    for name in saved.keys() - {"rows", "cols"}:
+        check_floating(prefix + name, saved[name])
+        if bad := (n := saved[name].numel()) - int(saved[name].isfinite().sum()):
+            raise ValueError(
+                f"{prefix}{name} must be finite; got {bad} of {n} that are NaN or infinite"
+            )
+    shapes = {name: tuple(saved[name].shape) for name in places}
+    if len(set(shapes.values())) > 1 or not all(len(shape) == 1 for shape in shapes.values()):
+        got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"{prefix}rows, cols and values must be lists of one length; got {got}")
+    if "bias" in saved:
+        check_exact(f"{prefix}bias", saved["bias"], bias_shape)
+
+
+def _check_indices(name: str, index: Tensor, size: int) -> None:
+    check_integer(name, index)
+    if index.numel() and not 0 <= index.min() <= index.max() < size:
+        bad = f"{int(index.min())} … {int(index.max())}"
+        raise ValueError(f"{name} must lie in 0 … {size - 1}; got {bad}")

@@ -209,10 +209,15 @@ class HyperLayer(LinearMap):
         return self._sample(self._wiring(x, shapes), shapes, self._mode(mode), generator)
 
     @torch.no_grad()
-    def freeze(self, in_shape: Sequence[int] | None = None) -> FrozenLayer:
+    def freeze(
+        self, in_shape: Sequence[int] | None = None, *, trainable: bool = False
+    ) -> FrozenLayer:
         """Return a module that holds only the rounded sparse tensor, with the same forward.
 
-        Give `in_shape` where the layer leaves sizes of the input open.
+        Args:
+            in_shape: Sizes of the input, where the layer leaves some open.
+            trainable: Whether the values and the bias are parameters, to be learned further at
+                fixed places.
         """
         if self.adaptive:
             raise TypeError(
@@ -222,7 +227,7 @@ class HyperLayer(LinearMap):
         shapes = self._shapes(None) if in_shape is None else self._shapes_for(in_shape)
         sample = self._sample(self._wiring(None, shapes), shapes, "rounded", None)
         placed = self.layout.place(*sample, shapes)
-        frozen = FrozenLayer.from_placed(placed, shapes, self.bias, self.features)
+        frozen = FrozenLayer.from_placed(placed, shapes, self.bias, self.features, trainable)
         return frozen.train(self.training)
 
     # What it takes to move tuples by hand, as `sparsewire.Rewire` does: for layers of fixed sizes.
