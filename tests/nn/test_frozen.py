@@ -25,6 +25,14 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 
 from sparsewire import FrozenLayer, SparseLayer
+from sparsewire.nn import places
+
+
+@pytest.fixture(autouse=True)
+def _as_large_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute small products, too, as those of large layers."""
+    monkeypatch.setattr(places, "SMALL_PRODUCTS", 0)
+
 
 # The same map.
 
@@ -121,8 +129,10 @@ def test_sizes_left_open_are_settled():
     kind=["free", "high rank", "template", "convolution"],
     features=[0, 1, 2],
     prefix=[(), (3,), (2, 5)],
+    small=[0, 2**14],
 )
-def test_derivatives_of_a_trainable_layer_are_exact(kind, features, prefix):
+def test_derivatives_of_a_trainable_layer_are_exact(kind, features, prefix, small, monkeypatch):
+    monkeypatch.setattr(places, "SMALL_PRODUCTS", small)
     frozen = trained(kind, features=features).double().freeze(trainable=True)
     x = input_for(frozen, *prefix, dtype=torch.float64).requires_grad_()
     names, parameters = zip(*frozen.named_parameters(), strict=True)
@@ -135,8 +145,9 @@ def test_derivatives_of_a_trainable_layer_are_exact(kind, features, prefix):
     assert gradgradcheck(call, (x, *parameters))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_gradients_of_short_floats_are_computed_in_float32(dtype):
+@pairs(dtype=[torch.float16, torch.bfloat16], small=[0, 2**14])
+def test_gradients_of_short_floats_are_computed_in_float32(dtype, small, monkeypatch):
+    monkeypatch.setattr(places, "SMALL_PRODUCTS", small)
     frozen = trained("free").freeze(trainable=True)
     x, grad = (torch.randn(90, n, generator=seeded(n)).to(dtype) for n in (5, 4))
     frozen(x.requires_grad_()).backward(grad)

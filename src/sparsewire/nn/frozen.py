@@ -20,6 +20,7 @@ from sparsewire.checks import (
     check_shape,
 )
 from sparsewire.nn.layout import Placed, Shapes
+from sparsewire.nn.places import Places, fast, multiply
 from sparsewire.ops.bound import working_dtype
 
 
@@ -127,6 +128,7 @@ class FrozenLayer(LinearMap):
     """
 
     __jit_unused_properties__ = ("indices",)
+    __jit_ignored_attributes__ = ("_places",)
     rows: Tensor
     cols: Tensor
     values: Tensor
@@ -150,6 +152,7 @@ class FrozenLayer(LinearMap):
         self.trainable = trainable
         self._ins, self._outs = list(ins), list(self.out_shape)
         self._in_size, self._out_size = math.prod(self._ins), math.prod(self._outs)
+        self._places: Places | None = None
         empty = torch.empty(0, dtype=torch.int64)
         bias_start = torch.zeros(self.out_shape, dtype=dtype) if bias else None
         self._register(Placed(empty, empty.clone(), torch.empty(0, dtype=dtype)), bias_start)
@@ -196,6 +199,9 @@ class FrozenLayer(LinearMap):
         return y.to(x.dtype)
 
     def _multiply(self, values: Tensor, x: Tensor) -> Tensor:
+        if not torch.jit.is_scripting():  # noqa: SIM102  # pyright: ignore[reportPrivateImportUsage]
+            if fast(values, x, self._in_size):
+                return self._multiply_as_matrix(values, x)
         # Plain operations, known to torch.export, ONNX and TorchScript, which cannot unpack lists.
         last = x.dim() - self.features
         axis, sizes = last - len(self._ins), list(x.shape)
@@ -204,6 +210,28 @@ class FrozenLayer(LinearMap):
         moved = flat.index_select(axis, self.cols) * values.view([-1] + [1] * self.features)
         y = flat.new_zeros(batch + [self._out_size] + rest)  # noqa: RUF005
         return y.index_add(axis, self.rows, moved).reshape(batch + self._outs + rest)
+
+    def _multiply_as_matrix(self, values: Tensor, x: Tensor) -> Tensor:
+        """Multiply a matrix that has a column for each instance of the batch, and each feature."""
+        last = x.dim() - self.features
+        batch, rest = x.shape[: last - len(self._ins)], x.shape[last:]
+        b, f = math.prod(batch), math.prod(rest)
+        flat = x.reshape(b, self._in_size, f).transpose(0, 1).reshape(self._in_size, b * f)
+        y = multiply(values, flat, self._current_places())
+        y = y.view(self._out_size, b, f).transpose(0, 1).contiguous()
+        return y.view(*batch, *self._outs, *rest)
+
+    def _current_places(self) -> Places:
+        """Return rows and columns prepared for products, anew when they have changed."""
+        places = self._places
+        if places is None or not places.current(self.rows, self.cols):
+            places = Places(self.rows, self.cols, self._out_size, self._in_size)
+            self._places = places
+        return places
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what can be computed again."""
+        return {**self.__dict__, "_places": None}
 
     @property
     def indices(self) -> Int[Tensor, "m r"]:
