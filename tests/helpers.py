@@ -21,6 +21,11 @@ seeds = st.integers(0, 2**32 - 1)
 prefixes = st.lists(st.integers(0, 3), max_size=2).map(tuple)
 
 
+def sampled_layer(*args: Any, **options: Any) -> sw.SparseLayer:
+    """A layer without a schedule: the paper's, whose wirings are sampled in training."""
+    return sw.SparseLayer(*args, **{"schedule": None, **options})
+
+
 def pairwise(**axes: Sequence[Any]) -> list[dict[str, Any]]:
     """Combine the axes so that every two values of different axes meet at least once.
 

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-
-from sparsewire import SparseLayer
+from tests.helpers import sampled_layer
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -11,7 +10,7 @@ from sparsewire import SparseLayer
 def test_the_identity_is_learned(seed):
     torch.manual_seed(seed)
     options = {"values": 1.0, "learn_values": False, "local_samples": 1, "global_samples": 2}
-    layer = SparseLayer((8,), (8,), tuples=8, seed=seed, **options)
+    layer = sampled_layer((8,), (8,), tuples=8, seed=seed, **options)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.02, fused=True)
     for _ in range(1_000):
         x = torch.randn(64, 8)

@@ -19,7 +19,7 @@ def peak():
 
 LAYER = """
 import sparsewire as sw
-layer = sw.SparseLayer((2**20,), (2**20,), tuples=65536, context=64, seed=0)
+layer = sw.SparseLayer((2**20,), (2**20,), tuples=65536, context=64, schedule=None, seed=0)
 y = layer(torch.randn(2**20))
 y.square().sum().backward()
 for name, parameter in layer.named_parameters():

@@ -7,14 +7,16 @@ from sparsewire.nn.frozen import FrozenLayer
 from sparsewire.nn.glimpse import Glimpse
 from sparsewire.nn.hyper import HyperLayer
 from sparsewire.nn.layout import Layout, Placed, Shapes, Template, fan_in
+from sparsewire.nn.schedule import Schedule
 from sparsewire.nn.sources import (
     Banded,
     BlockDiagonal,
     Convolution,
     FreeTuples,
     LowerTriangular,
+    PacedTuples,
 )
-from sparsewire.nn.sparse import SparseLayer
+from sparsewire.nn.sparse import SparseLayer, SparseLinear
 from sparsewire.nn.wiring import Sample, Wiring
 from sparsewire.ops import engine
 from sparsewire.rewire import Rewire
@@ -41,12 +43,15 @@ __all__ = [
     "HyperLayer",
     "Layout",
     "LowerTriangular",
+    "PacedTuples",
     "Placed",
     "QuickSort",
     "Rewire",
     "Sample",
+    "Schedule",
     "Shapes",
     "SparseLayer",
+    "SparseLinear",
     "Template",
     "Wiring",
     "__version__",

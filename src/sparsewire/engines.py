@@ -122,8 +122,12 @@ def kernels_run(device: torch.device) -> bool:
 def concrete(x: Tensor) -> bool:
     """Whether the tensor is concrete: not traced, not fake, not under `torch.func`."""
     plain = type(x) in (Tensor, torch.nn.Parameter) and not x.is_meta
-    transformed = torch._C._are_functorch_transforms_active()
-    return plain and not torch.compiler.is_compiling() and not transformed
+    return plain and not torch.compiler.is_compiling() and not transformed()
+
+
+def transformed() -> bool:
+    """Whether a transform of `torch.func` is active, outside a trace."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
 def deterministic(device: torch.device) -> bool:

@@ -15,6 +15,7 @@ from sparsewire.nn.hyper import HyperLayer
 from sparsewire.nn.sources import FreeTuples
 from sparsewire.nn.wiring import Sample, Wiring
 from sparsewire.ops import flat_index, mark_repeats
+from sparsewire.ops.bound import raw_variance
 
 # Variance above the floor with which a tuple starts at its new place.
 _FRESH_VARIANCE = 0.01
@@ -191,27 +192,18 @@ class Rewire:
     def _settle(self, moved: Bool[Tensor, " k"], goal: Int[Tensor, " k"]) -> None:
         """Put the moved tuples at their goals, in the state of new tuples."""
         source = self.source
-        fresh: dict[Tensor, Tensor] = {
-            source.raw_means: self.layer.raw_means_at(_unflatten(goal, self._space)),
-            source.raw_variances: torch.full_like(source.raw_variances, self._fresh_variance()),
-        }
+        # All axes share one raw variance; the longest axis decides.
+        width = raw_variance(_FRESH_VARIANCE, max(self._space), self.layer.variance_scale)
+        source.move(moved, self.layer.raw_means_at(_unflatten(goal, self._space)), width)
+        parameters: list[Tensor] = [source.raw_means, source.raw_variances]
         if self._owns_values:
-            fresh[source.values] = torch.zeros_like(source.values)
-        for parameter, start in fresh.items():
+            source.values.masked_fill_(moved, 0)
+            parameters.append(source.values)
+        for parameter in parameters:
             rows = moved.view(-1, *[1] * (parameter.dim() - 1))
-            parameter.copy_(torch.where(rows, start.to(parameter.dtype), parameter))
             for state in self.optimizer.state.get(parameter, {}).values():
                 if torch.is_tensor(state) and state.shape == parameter.shape:
                     state.masked_fill_(rows, 0)
-
-    def _fresh_variance(self) -> float:
-        """Return the raw variance that `bound_variances` turns into a little above its floor."""
-        # All axes share one raw variance; the longest axis decides.
-        scale = max(self._space) * self.layer.variance_scale
-        if not scale:
-            return 0.0  # every raw number gives the floor
-        width = _FRESH_VARIANCE / scale
-        return width + math.log(-math.expm1(-width)) - 2.0
 
 
 def contributions(wiring: Wiring) -> Float[Tensor, " k"]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from tests.helpers import seeded
+from tests.helpers import sampled_layer, seeded
 from torch import Tensor, nn
 
 from sparsewire import (
@@ -22,7 +22,6 @@ from sparsewire import (
     HyperLayer,
     LowerTriangular,
     Sample,
-    SparseLayer,
     Wiring,
     fan_in,
 )
@@ -33,7 +32,7 @@ Points = list[tuple[int, ...]]
 
 
 def _sparse(in_shape: Sequence[int], out_shape: Sequence[int], **fixed: Any) -> Callable[..., Any]:
-    return lambda **options: SparseLayer(in_shape, out_shape, **{"seed": 0, **fixed, **options})
+    return lambda **options: sampled_layer(in_shape, out_shape, **{"seed": 0, **fixed, **options})
 
 
 def _hyper(
@@ -49,7 +48,7 @@ KINDS: dict[str, Callable[..., HyperLayer]] = {
     "contexts": _sparse((5,), (4,), tuples=6, context=2),
     "fixed values": _sparse((5,), (4,), tuples=6, values=1.0, learn_values=False),
     "shared values": _sparse((5,), (4,), tuples=6, share_values=[0, 1, 1, 2, 0, 2]),
-    "student": _sparse((5,), (4,), tuples=6, density="student", edge="wrap"),
+    "student": _sparse((5,), (4,), tuples=6, kernel="student", edge="wrap"),
     "template": _sparse((2, 3), (3,), template=fan_in((3,), (2, 3), tuples=2)),
     "lower": _hyper(LowerTriangular, (5,), (4,), tuples=6),
     "banded": _hyper(Banded, (5,), (4,), below=1, above=1, tuples=6),

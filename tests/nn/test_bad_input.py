@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import assert_same, seeded
+from tests.helpers import assert_same, sampled_layer, seeded
 from tests.nn.dense import Look
 
 from sparsewire import (
@@ -34,12 +34,12 @@ PARTS: Any = torch.zeros(3, 2), torch.zeros(3), torch.ones(2)
 
 def sparse(*shapes: Any, **options: Any) -> SparseLayer:
     """A layer from five numbers to four, unless it says otherwise."""
-    return SparseLayer(*(shapes or ((5,), (4,))), **{"tuples": 6, **options})
+    return sampled_layer(*(shapes or ((5,), (4,))), **{"tuples": 6, **options})
 
 
 def templated(**options: Any) -> SparseLayer:
     """Two tuples for each of three outputs."""
-    return SparseLayer((5,), (3,), template=fan_in((3,), (5,), tuples=2), **options)
+    return sampled_layer((5,), (3,), template=fan_in((3,), (5,), tuples=2), **options)
 
 
 def adaptive() -> HyperLayer:
@@ -49,7 +49,7 @@ def adaptive() -> HyperLayer:
 
 def from_table(rows: Any) -> SparseLayer:
     """A layer from five numbers to four with the columns that these rows fix."""
-    return SparseLayer((5,), (4,), template=torch.tensor(rows, dtype=torch.int64))
+    return sampled_layer((5,), (4,), template=torch.tensor(rows, dtype=torch.int64))
 
 
 SHAPE = "x must have shape (*b, *in_shape, *features) with in_shape "
@@ -137,11 +137,11 @@ REFUSED = [
     (lambda: HyperLayer(Look((5,), 6, 2), (5,), (4,), edge=TEXT), ValueError, "edge must be one of 'sigmoid', 'clamp', 'wrap'; got 'text'"),
     (lambda: unbound_fractions(torch.tensor([0.5]), TEXT), ValueError, "edge must be one of 'sigmoid', 'clamp', 'wrap'; got 'text'"),
     (lambda: unbound_fractions(torch.tensor([1])), TypeError, "position must have a floating-point dtype"),
-    (lambda: sparse(density="no"), ValueError, "density must be one of 'gaussian', 'student'; got 'no'"),
-    (lambda: sparse(evaluation="no"), ValueError, "evaluation must be one of 'rounded', 'sampled', 'expected'; got 'no'"),
+    (lambda: sparse(kernel="no"), ValueError, "kernel must be one of 'gaussian', 'student'; got 'no'"),
+    (lambda: sparse(evaluation="no"), ValueError, "evaluation must be one of 'rounded', 'sampled', 'expected', 'straight-through'; got 'no'"),
     (lambda: sparse(variance_scale=-0.1), ValueError, "variance_scale must"),
     (lambda: sparse(variance_floor=float("nan")), ValueError, "variance_floor must"),
-    (lambda: sparse(density="student", degrees=0.0), ValueError, "degrees must"),
+    (lambda: sparse(kernel="student", degrees=0.0), ValueError, "degrees must"),
     (lambda: sparse(nonsense=1), TypeError, "nonsense"),
     (lambda: sparse(values=TEXT), TypeError, "values must be"),
     (lambda: sparse(values=2**2000), ValueError, "values must be between -3.40282e+38 and 3.40282e+38; got 1148"),
@@ -188,9 +188,9 @@ BAD_CALLS = [
     (lambda f: f(torch.ones(5).long()), TypeError, "x must have a floating-point dtype; got torch.int64"),
     (lambda f: f([1.0] * 5), TypeError, "x must be a tensor; got list"),
     (lambda f: f(torch.ones(5, device="meta")), ValueError, "x, layer must be on one device; got x on meta, layer on cpu"),
-    (lambda f: f(torch.ones(5), mode="no"), ValueError, "mode must be one of 'rounded', 'sampled', 'expected'; got 'no'"),
+    (lambda f: f(torch.ones(5), mode="no"), ValueError, "mode must be one of 'rounded', 'sampled', 'expected', 'straight-through'; got 'no'"),
     (lambda f: f(torch.ones(5), generator=3), TypeError, "generator must be"),
-    (lambda f: f.sample(mode="no"), ValueError, "mode must be one of 'rounded', 'sampled', 'expected'; got 'no'"),
+    (lambda f: f.sample(mode="no"), ValueError, "mode must be one of 'rounded', 'sampled', 'expected', 'straight-through'; got 'no'"),
     (lambda f: f.sample(torch.ones(4)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (4,)"),
     (lambda f: f.wiring(torch.ones(4)), ValueError, SHAPE + "(5,) and 0 feature dimensions; got (4,)"),
 ]  # fmt: skip

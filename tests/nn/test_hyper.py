@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import special
-from tests.helpers import assert_same, seeded
+from tests.helpers import assert_same, sampled_layer, seeded
 from tests.nn.dense import (
     MODES,
     Look,
@@ -23,7 +23,7 @@ from tests.nn.dense import (
 )
 from torch import Tensor, nn
 
-from sparsewire import FreeTuples, HyperLayer, Sample, SparseLayer, Wiring, fan_in
+from sparsewire import FreeTuples, HyperLayer, Sample, Wiring, fan_in
 from sparsewire.nn.wiring import reads_input
 
 ONES: Any = torch.ones
@@ -150,7 +150,7 @@ def test_one_wiring_for_the_batch_from_a_source_that_reads_it():
 def test_a_source_that_reads_nothing_is_a_sparse_layer():
     source = FreeTuples(6, 2, edge="wrap", seed=0)
     layer = HyperLayer(source, (5,), (4,), wirings=2)
-    same = SparseLayer((5,), (4,), tuples=6, edge="wrap", seed=0, wirings=2)
+    same = sampled_layer((5,), (4,), tuples=6, edge="wrap", seed=0, wirings=2)
     x = random_input(3, 5, dtype=torch.float32)
     assert layer.edge == "wrap"
     assert HyperLayer(source, (5,), (4,), edge="clamp").edge == "clamp"
@@ -230,7 +230,7 @@ def test_a_source_reads_the_input_if_it_takes_an_argument_or_says_so(source, rea
 
 def test_means_variances_and_values_follow_the_formulas():
     scales: dict[str, Any] = {"variance_scale": 0.3, "variance_floor": 0.2}
-    layer = SparseLayer((7,), (5,), tuples=6, seed=0, **scales).double()
+    layer = sampled_layer((7,), (5,), tuples=6, seed=0, **scales).double()
     raw = {name: t.detach().numpy() for name, t in layer.named_parameters()}
     wiring = layer.wiring()
     assert isinstance(wiring, Wiring)
@@ -243,7 +243,7 @@ def test_means_variances_and_values_follow_the_formulas():
 
 
 def test_gradients_reach_the_raw_numbers_from_a_sample():
-    layer = SparseLayer((7,), (5,), tuples=6)
+    layer = sampled_layer((7,), (5,), tuples=6)
     layer.sample().values.square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in layer.parameters())
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import linalg
-from tests.helpers import seeded, seeds
+from tests.helpers import sampled_layer, seeded, seeds
 from tests.nn.dense import MODES, matrix_of, tuples_of
 from torch import Tensor
 
@@ -24,7 +24,6 @@ from sparsewire import (
     Layout,
     LowerTriangular,
     Shapes,
-    SparseLayer,
     Template,
     fan_in,
 )
@@ -83,14 +82,14 @@ def test_fan_in_of_any_rank():
 def test_tuples_compete_inside_their_runs():
     """Runs of 4 and 2 rows: contexts of 1 and 2 keep rows apart, others do not."""
     table = torch.tensor([[0, -1]] * 4 + [[1, -1]] * 2)
-    assert SparseLayer((5,), (2,), template=table).sample().indices.shape[0] == 3
+    assert sampled_layer((5,), (2,), template=table).sample().indices.shape[0] == 3
     for context in (1, 2):
-        layer = SparseLayer((5,), (2,), template=table, context=context, seed=0)
+        layer = sampled_layer((5,), (2,), template=table, context=context, seed=0)
         expected = [part.sum() for part in layer.wiring().values.split([4, 2])]
         torch.testing.assert_close(matrix_of(layer).sum(1), torch.stack(expected))
     for context in (3, 6):
         with pytest.raises(ValueError, match="context must group tuples with the same fixed"):
-            SparseLayer((5,), (2,), template=table, context=context)
+            sampled_layer((5,), (2,), template=table, context=context)
 
 
 # Constraints.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import assert_same, seeded
+from tests.helpers import assert_same, sampled_layer, seeded
 from tests.nn.dense import (
     KINDS,
     MODES,
@@ -28,7 +28,7 @@ X = random_input(4, 8, dtype=torch.float32)
 
 
 def eight(**options: Any) -> SparseLayer:
-    return SparseLayer((8,), (8,), tuples=8, seed=0, **options)
+    return sampled_layer((8,), (8,), tuples=8, seed=0, **options)
 
 
 def test_the_same_generator_gives_the_same_output_and_another_draw_another():
@@ -66,7 +66,7 @@ def test_a_mode_for_one_call_wins_over_training_and_evaluation():
 
 def test_sampling_counts_and_regions_are_what_was_asked_for():
     counts: dict[str, Any] = {"local_samples": 3, "global_samples": 5, "region": (2, 1)}
-    layer = SparseLayer((50,), (50,), tuples=6, context=2, seed=0, **counts)
+    layer = sampled_layer((50,), (50,), tuples=6, context=2, seed=0, **counts)
     draw = layer.sample(generator=seeded(1))
     assert draw.indices.shape == (3, 2 * (4 + 3 + 5), 2)
     near = draw.indices.view(6, 12, 2)[:, 4:7] - layer.wiring().means.round().unsqueeze(1)
@@ -143,8 +143,8 @@ def test_a_hard_pass_in_half_precision_stays_there():
 
 SHAPES: dict[str, Any] = {"in_shape": (2, 3), "out_shape": (4,)}
 LAYERS: dict[str, Callable[[], HyperLayer]] = {
-    "one wiring": lambda: SparseLayer(**SHAPES, tuples=6, seed=0),
-    "several wirings": lambda: SparseLayer(**SHAPES, tuples=6, wirings=3, seed=0),
+    "one wiring": lambda: sampled_layer(**SHAPES, tuples=6, seed=0),
+    "several wirings": lambda: sampled_layer(**SHAPES, tuples=6, wirings=3, seed=0),
     "one wiring each": lambda: HyperLayer(Look((2, 3), 6, 3), **SHAPES, wirings=3),
 }
 
@@ -168,7 +168,7 @@ def test_any_batch_prefix(prefix, kind, mode):
 def test_matrix_by_matrix(features, mode):
     """What a layer for vectors does to each column, one for matrices does to all of them."""
     vectors = LAYERS["one wiring"]().double()
-    matrices = SparseLayer(**SHAPES, tuples=6, seed=0, features=len(features)).double()
+    matrices = sampled_layer(**SHAPES, tuples=6, seed=0, features=len(features)).double()
     weights = matrix_of(vectors, mode=mode, generator=seeded(1))
     x = random_input(2, 5, 2, 3, *features)
     expected = apply_dense(weights.view(4, 2, 3), x, 1, features=len(features))
@@ -176,9 +176,9 @@ def test_matrix_by_matrix(features, mode):
 
 
 def test_sizes_may_change_between_calls():
-    layer = SparseLayer((None, 3), (4,), tuples=6, edge="clamp", seed=0).double().eval()
+    layer = sampled_layer((None, 3), (4,), tuples=6, edge="clamp", seed=0).double().eval()
     for size in (2, 7, 1, 7):
-        fixed = SparseLayer((size, 3), (4,), tuples=6, edge="clamp", seed=0).double().eval()
+        fixed = sampled_layer((size, 3), (4,), tuples=6, edge="clamp", seed=0).double().eval()
         x = random_input(5, size, 3)
         for mode in MODES:
             outputs = (each(x, mode=mode, generator=seeded(1)) for each in (layer, fixed))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import assert_same, seeded
+from tests.helpers import assert_same, sampled_layer, seeded
 from tests.nn.dense import (
     KINDS,
     MODES,
@@ -21,7 +21,7 @@ from tests.nn.dense import (
 )
 from torch import Tensor, nn
 
-from sparsewire import HyperLayer, SparseLayer, Wiring
+from sparsewire import HyperLayer, Wiring
 from sparsewire.ops import contract_reference, mark_repeats, spread_reference
 
 LAYERS: dict[str, Callable[..., HyperLayer]] = {
@@ -96,17 +96,17 @@ def test_the_state_of_another_template_is_refused(kind, key, name):
 @pytest.mark.parametrize("in_shape", [(5, 4), (None, 4)], ids=str)
 def test_the_state_of_another_shape_is_refused(in_shape):
     """The parameters fit any shape of the same rank; what they mean does not."""
-    layer = SparseLayer(in_shape, (6,), tuples=6, seed=0)
+    layer = sampled_layer(in_shape, (6,), tuples=6, seed=0)
     before = copy.deepcopy(layer.state_dict())
     for ins, outs in (((5, 3), (6,)), ((5, 4), (12,)), ((5,), (6, 4))):
         file = io.BytesIO()
-        torch.save(nn.Sequential(SparseLayer(ins, outs, tuples=6)).state_dict(), file)
+        torch.save(nn.Sequential(sampled_layer(ins, outs, tuples=6)).state_dict(), file)
         file.seek(0)
         message = f"in_shape {in_shape} and out_shape (6,); got in_shape {ins} and out_shape {outs}"
         with pytest.raises(ValueError, match=re.escape(message)):
             nn.Sequential(layer).load_state_dict(torch.load(file, weights_only=True))
     assert_same(layer.state_dict(), before, rtol=0, atol=0)
-    for state in (SparseLayer((5, 4), (6,), tuples=6, seed=1).state_dict(), dict(before)):
+    for state in (sampled_layer((5, 4), (6,), tuples=6, seed=1).state_dict(), dict(before)):
         layer.load_state_dict(state)
         assert_same(layer.state_dict(), state, rtol=0, atol=0)
 
@@ -125,17 +125,17 @@ def test_the_same_seed_gives_the_same_layer_and_leaves_the_global_generator_alon
     assert_same(first, same, rtol=0, atol=0)
     assert not torch.equal(first["source.raw_means"], other["source.raw_means"])
     torch.manual_seed(1)
-    first = SparseLayer((5,), (4,), tuples=6).state_dict()
+    first = sampled_layer((5,), (4,), tuples=6).state_dict()
     assert not torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(1)
-    assert_same(SparseLayer((5,), (4,), tuples=6).state_dict(), first, rtol=0, atol=0)
+    assert_same(sampled_layer((5,), (4,), tuples=6).state_dict(), first, rtol=0, atol=0)
 
 
 def test_the_repr_says_what_matters():
     text = repr(KINDS["student"](wirings=3, evaluation="expected", context=2))
     sizes = "in_shape=(5,), out_shape=(4,), local_samples=2, global_samples=8, context=2, wirings=3"
     source = "FreeTuples(tuples=6, rank=2, values=learned, edge=wrap)"
-    choices = "density=student evaluation=expected"
+    choices = "kernel=student evaluation=expected"
     for part in ("SparseLayer(", *sizes.split(", "), *choices.split(), source):
         assert part in text
     assert "values=fixed" in repr(KINDS["fixed values"]())
@@ -190,8 +190,8 @@ def forward_and_backward(layer: HyperLayer, x: Tensor, **call: object) -> dict[s
 @pytest.mark.parametrize("context", [300, 20])
 def test_a_layer_whose_work_is_done_in_parts_equals_the_specification(context, density):
     """Large enough for chunks of the table and of the products."""
-    options: dict[str, Any] = {"context": context, "density": density, "seed": 0}
-    layer = SparseLayer((63,), (61,), tuples=300, **options).double()
+    options: dict[str, Any] = {"context": context, "kernel": density, "seed": 0}
+    layer = sampled_layer((63,), (61,), tuples=300, **options).double()
     x = random_input(37, 63)
     got = forward_and_backward(layer, x, generator=seeded(1))
 

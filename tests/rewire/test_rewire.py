@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.helpers import LargestStorage
+from tests.helpers import LargestStorage, sampled_layer
 from tests.nn.dense import Look, tuples_of
 from tests.rewire.wires import (
     SOURCES,
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 import sparsewire as sw
-from sparsewire import HyperLayer, Rewire, SparseLayer, Wiring
+from sparsewire import HyperLayer, Rewire, Wiring
 from sparsewire.ops import flat_index, rounded
 from sparsewire.rewire import _is_in, _unflatten, contributions, find_keepers
 
@@ -138,7 +138,7 @@ def test_rewirings_come_every_so_many_steps():
 
 def test_saved_and_loaded_it_continues_exactly():
     target = torch.eye(8)[torch.randperm(8)]
-    layers = (SparseLayer((8,), (8,), tuples=8, seed=0) for _ in range(2))
+    layers = (sampled_layer((8,), (8,), tuples=8, seed=0) for _ in range(2))
     whole, other = (setup(layer, every=10) for layer in layers)
     train(whole, 15, target)
     saved = torch.get_rng_state()
@@ -182,7 +182,7 @@ def test_removed_it_reads_no_more():
 def test_nothing_dense_is_made():
     """The matrix would take 64 MiB; a share of each of 64 tuples for each sample takes 224 KiB."""
     size, tuples = 4096, 64
-    one = setup(SparseLayer((size,), (size,), tuples=tuples, seed=0))
+    one = setup(sampled_layer((size,), (size,), tuples=tuples, seed=0))
     x = torch.randn(2, size)
     with LargestStorage() as largest:
         one.layer(x).square().mean().backward()
@@ -234,7 +234,7 @@ REFUSED: list[tuple[Callable[[], Any], dict[str, Any], type[Exception], str]] = 
     (lambda: nn.Linear(4, 4), {}, TypeError, FREE + "Linear"),
     (lambda: flat_layer(4, 4, template=FIXED), {}, ValueError, ANYWHERE + "Template"),
     (lambda: HyperLayer(BLOCKS, (4,), (4,)), {}, ValueError, ANYWHERE + "BlockDiagonalLayout"),
-    (lambda: SparseLayer((None, 4), (4,), 3), {}, ValueError, SIZES),
+    (lambda: sampled_layer((None, 4), (4,), 3), {}, ValueError, SIZES),
     (lambda: flat_layer(4, 3, local_samples=0, global_samples=0), {}, ValueError, SAMPLES),
     (lambda: flat_layer(9, 2), {"every": 0}, ValueError, "every must be at least 1; got 0"),
     (lambda: flat_layer(9, 2), {"negligible": -0.1}, ValueError, SHARE + "-0.1"),

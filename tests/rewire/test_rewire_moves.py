@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.helpers import assert_same, pairwise, seeded, seeds
+from tests.helpers import assert_same, pairwise, sampled_layer, seeded, seeds
 from tests.nn.dense import tuples_of
 from tests.rewire.wires import (
     NARROW,
@@ -26,7 +26,7 @@ from tests.rewire.wires import (
 )
 from torch import Tensor
 
-from sparsewire import FreeTuples, HyperLayer, Rewire, SparseLayer
+from sparsewire import FreeTuples, HyperLayer, Rewire
 from sparsewire.ops.bound import EDGES
 
 # Which tuples move, and where to.
@@ -160,7 +160,7 @@ def test_every_allowed_place_can_be_taken(options):
     ],
 )
 def test_tuples_begin_with_a_variance_of_a_hundredth_above_the_floor(sizes, options):
-    layer = SparseLayer(sizes[:1], sizes[1:], tuples=2, edge="clamp", **options)
+    layer = sampled_layer(sizes[:1], sizes[1:], tuples=2, edge="clamp", **options)
     rewired(layer, [[1, 1], [1, 1]], [1.0, 0.5], [[3, 3]])
     above = layer.wiring().variances[1] - layer.variance_floor
     want = torch.tensor(layer.space()) / max(sizes) * 0.01

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.helpers import sampled_layer
 from tests.rewire.wires import Setup, allowed_places, make, setup
 
 from sparsewire import HyperLayer, Rewire, Sample, SparseLayer
@@ -61,15 +62,15 @@ def _places(samples: Samples) -> set[int]:
 
 
 def plain(**options: Any) -> SparseLayer:
-    return SparseLayer((9,), (8,), tuples=6, seed=0, **options)
+    return sampled_layer((9,), (8,), tuples=6, seed=0, **options)
 
 
 LAYERS: dict[str, Callable[[], HyperLayer]] = {
     "plain": plain,
     "wirings": lambda: plain(wirings=4),
     "contexts": lambda: plain(context=2, wirings=3),
-    "high rank": lambda: SparseLayer((3, 4), (2, 2), tuples=5, local_samples=1, seed=0),
-    "one axis": lambda: SparseLayer((), (9,), tuples=4, seed=0),
+    "high rank": lambda: sampled_layer((3, 4), (2, 2), tuples=5, local_samples=1, seed=0),
+    "one axis": lambda: sampled_layer((), (9,), tuples=4, seed=0),
     "local only": lambda: plain(global_samples=0),
     "global only": lambda: plain(local_samples=0),
     "features": lambda: plain(features=1),
@@ -95,7 +96,7 @@ def test_the_best_samples_of_all_passes_are_kept(kind, count):
 
 
 def test_kept_gradients_are_those_of_a_dense_matrix():
-    one = setup(SparseLayer((7,), (6,), tuples=5, seed=0))
+    one = setup(sampled_layer((7,), (6,), tuples=5, seed=0))
     x, target = torch.randn(12, 7), torch.randn(12, 6)
     y = one.layer(x)
     (y - target).square().mean().backward()

@@ -7,13 +7,13 @@ import sys
 import pytest
 import torch
 from tests.gpu import never_waits, on_cuda
-from tests.helpers import seeded
+from tests.helpers import sampled_layer, seeded
 from tests.nn.dense import matrix_of, tuples_of
 from tests.rewire.wires import SOURCES, all_wasted, held_by, make, setup, train
 from torch import Tensor
 
 import sparsewire as sw
-from sparsewire import HyperLayer, Rewire, SparseLayer
+from sparsewire import HyperLayer, Rewire
 
 # What training finds.
 
@@ -26,14 +26,14 @@ def found(layer: HyperLayer, target: Tensor) -> float:
 
 def permutation() -> tuple[HyperLayer, Tensor]:
     target = torch.eye(32)[torch.randperm(32, generator=seeded(3))]
-    return SparseLayer((32,), (32,), tuples=32, seed=0), target
+    return sampled_layer((32,), (32,), tuples=32, seed=0), target
 
 
 def planted() -> tuple[HyperLayer, Tensor]:
     target = torch.zeros(8, 16)
     columns = torch.randperm(16, generator=seeded(0))[:8]
     target[torch.arange(8), columns] = torch.tensor([1.5, -1.5]).repeat(4)
-    return SparseLayer((4, 4), (8,), tuples=10, seed=0), target
+    return sampled_layer((4, 4), (8,), tuples=10, seed=0), target
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -62,7 +62,7 @@ import sparsewire as sw
 rank, store, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 torch.set_num_threads(1)
 distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-layer = sw.SparseLayer((8,), (8,), tuples=4, edge="clamp", seed=0)
+layer = sw.SparseLayer((8,), (8,), tuples=4, edge="clamp", seed=0, schedule=None)
 optimizer = torch.optim.Adam(layer.parameters(), lr=0.01)
 rewire = sw.Rewire(layer, optimizer, every=10)
 with torch.no_grad():
@@ -127,7 +127,7 @@ def test_processes_pool_their_places_and_make_the_same_moves(tmp_path):
 @pytest.mark.usefixtures("unchecked")
 def test_cuda_captured_training_finds_the_identity():
     """With the step captured and the rewiring after it."""
-    layer = SparseLayer((64,), (64,), tuples=64, values=1.0, seed=0).cuda()
+    layer = sampled_layer((64,), (64,), tuples=64, values=1.0, seed=0).cuda()
     source = tuples_of(layer)
     groups = [
         {"params": [source.raw_means], "lr": 0.01},

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from tests.helpers import seeded
+from tests.helpers import sampled_layer, seeded
 from tests.nn.dense import tuples_of
 from torch import Tensor
 
@@ -54,7 +54,7 @@ def offer(rewire: Rewire, places: Sequence[Sequence[int]], sizes: Sequence[float
 
 def flat_layer(size: int, tuples: int, **options: Any) -> SparseLayer:
     options = {"edge": "clamp", "seed": 0, **options}
-    return SparseLayer((size,), (size,), tuples=tuples, **options)
+    return sampled_layer((size,), (size,), tuples=tuples, **options)
 
 
 def train(one: Setup, steps: int, target: Tensor, batch: int = 64) -> None:

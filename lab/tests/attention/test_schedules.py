@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.helpers import seeded
+from tests.helpers import sampled_layer, seeded
 
 from sparsewire import SparseLayer
 from sparsewire_lab.attention.schedules import Annealing, Placement
@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 def annealing(
     falls: tuple[float, float] | None = (0.0, 0.5), rounds: float | None = 0.8
 ) -> tuple[SparseLayer, Annealing]:
-    layer = SparseLayer((8,), (8,), tuples=8, seed=0)
+    layer = sampled_layer((8,), (8,), tuples=8, seed=0)
     return layer, Annealing(layer, 10, falls, rounds, CPU)
 
 
@@ -21,7 +21,7 @@ def annealing(
 def test_variances_fall_to_their_floor_as_the_cube_of_the_time_left(falls):
     begin, end = (10 * share for share in falls)
     layer, schedule = annealing(falls)
-    free = SparseLayer((8,), (8,), tuples=8, seed=0).wiring().variances - 0.1
+    free = sampled_layer((8,), (8,), tuples=8, seed=0).wiring().variances - 0.1
     for step in range(13):  # a run may be longer than planned
         left = 1.0 if step <= begin else max(0.0, (end - step) / (end - begin))
         torch.testing.assert_close(layer.wiring().variances, 0.1 + left**3 * free)

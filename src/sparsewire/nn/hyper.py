@@ -11,7 +11,7 @@ from sparsewire.annotations import Float, Int
 from sparsewire.checks import check_choice, check_count, check_range, check_rank, check_saved
 from sparsewire.nn.apply import contract_placed, join_batch, read_directly, split_batch
 from sparsewire.nn.frozen import FrozenLayer, LinearMap
-from sparsewire.nn.layout import Shapes, Template, choose_layout, region_sizes
+from sparsewire.nn.layout import Placed, Shapes, Template, choose_layout, region_sizes
 from sparsewire.nn.wiring import (
     Sample,
     Wiring,
@@ -24,8 +24,9 @@ from sparsewire.ops import bound_variances, mark_repeats, rounded, sample, sprea
 from sparsewire.ops.bound import EDGES, Edge
 from sparsewire.ops.density import DEGREES, DENSITIES, Density
 
-Mode = Literal["rounded", "sampled", "expected"]
+Mode = Literal["rounded", "sampled", "expected", "straight-through"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+_SAMPLING = "sampled", "straight-through"
 
 
 class HyperLayer(LinearMap):
@@ -60,11 +61,14 @@ class HyperLayer(LinearMap):
             Taken from the source, or `"sigmoid"`, if not given.
         variance_scale: Factor of the variances, see `sparsewire.ops.bound_variances`.
         variance_floor: Smallest variance, the paper's τ.
-        density: `"gaussian"`, or the heavy-tailed `"student"`.
+        kernel: The density around a mean: `"gaussian"`, or the heavy-tailed `"student"`.
         degrees: Degrees of freedom of `"student"`.
         tolerance: Share of its value that a tuple may lose to places too far away to matter, see
             `sparsewire.ops.spread`; 0 for none.
         bias: Whether to add a dense bias to the output.
+        train_mode: What a pass in training does: `"sampled"`, the paper's, or `"straight-through"`:
+            the output of rounded tuples, as in evaluation, with the gradient of a sampled pass for
+            means and variances.
         evaluation: What `eval()` does: `"rounded"` (each value at its nearest index), `"sampled"`
             (as in training) or `"expected"` (each value spread over every index of a window:
             the expectation under its density, without sampling).
@@ -116,10 +120,11 @@ class HyperLayer(LinearMap):
         edge: Edge | None = None,
         variance_scale: float = 0.1,
         variance_floor: float = 0.1,
-        density: Density = "gaussian",
+        kernel: Density = "gaussian",
         degrees: float = 1.0,
         tolerance: float = 1e-7,
         bias: bool = False,
+        train_mode: Mode = "sampled",
         evaluation: Mode = "rounded",
         window: int | Sequence[int] | None = None,
         features: int = 0,
@@ -138,9 +143,10 @@ class HyperLayer(LinearMap):
         self.edge: Edge = "sigmoid" if edge is None else check_choice("edge", edge, EDGES)
         self.variance_scale = check_range("variance_scale", variance_scale, 0.0, 1e6)
         self.variance_floor = check_range("variance_floor", variance_floor, 0.0, 1e6)
-        self.density: Density = check_choice("density", density, DENSITIES)
+        self.kernel: Density = check_choice("kernel", kernel, DENSITIES)
         self.degrees = check_range("degrees", degrees, *DEGREES)
         self.tolerance = check_range("tolerance", tolerance, 0.0, 1.0)
+        self.train_mode: Mode = check_choice("train_mode", train_mode, MODES)
         self.evaluation: Mode = check_choice("evaluation", evaluation, MODES)
         self.window = window
         self.layout = choose_layout(source, template)
@@ -163,8 +169,8 @@ class HyperLayer(LinearMap):
 
         Args:
             x: Input of shape (*b, *in_shape, *features), any batch prefix.
-            mode: One of the evaluation modes, for this call; otherwise `"sampled"` in training
-                and `evaluation` in evaluation.
+            mode: One of the modes, for this call; otherwise `train_mode` in training and
+                `evaluation` in evaluation.
             generator: Source of randomness, on the device of `x`. Do not recompute such a call
                 (activation checkpointing): it would sample again, from another state of the
                 generator. `torch.compile` does not take one.
@@ -227,8 +233,10 @@ class HyperLayer(LinearMap):
         shapes = self._shapes(None) if in_shape is None else self._shapes_for(in_shape)
         sample = self._sample(self._wiring(None, shapes), shapes, "rounded", None)
         placed = self.layout.place(*sample, shapes)
-        frozen = FrozenLayer.from_placed(placed, shapes, self.bias, self.features, trainable)
-        return frozen.train(self.training)
+        return self._frozen(placed, shapes, trainable).train(self.training)
+
+    def _frozen(self, placed: Placed, shapes: Shapes, trainable: bool) -> FrozenLayer:
+        return FrozenLayer.from_placed(placed, shapes, self.bias, self.features, trainable)
 
     # What it takes to move tuples by hand, as `sparsewire.Rewire` does: for layers of fixed sizes.
 
@@ -273,7 +281,7 @@ class HyperLayer(LinearMap):
             f"in_shape={self.in_shape}, out_shape={self.out_shape}, "
             f"local_samples={self.local_samples}, global_samples={self.global_samples}, "
             f"context={self.context or 'default'}, wirings={self.wirings}, "
-            f"density={self.density}, evaluation={self.evaluation}"
+            f"kernel={self.kernel}, evaluation={self.evaluation}"
         )
 
     def _transform(
@@ -281,22 +289,38 @@ class HyperLayer(LinearMap):
     ) -> Tensor:
         batch = x.shape[: x.dim() - len(shapes.ins) - self.features]
         groups, shared = min(self.wirings, math.prod(batch)), wiring.values.dim() == 1
-        grouped, y = mode == "sampled" and groups > 1 and shared, None
+        grouped, y = mode in _SAMPLING and groups > 1 and shared, None
         if grouped:
             wiring = Wiring(*(t.expand(groups, *t.shape) for t in wiring))
             x = split_batch(x, len(batch), groups)
         elif mode == "sampled" and not shared and not self.features:
             y = self._read_directly(x, wiring, shapes, generator)
         if y is None:
-            sample = self._sample(wiring, shapes, mode, generator)
-            if self.on_sample is not None and mode == "sampled" and sample.values.requires_grad:
-                self.on_sample(sample)
-            y = contract_placed(self.layout.place(*sample, shapes), x, shapes, self.features)
+            placed = self._placed(wiring, shapes, mode, generator)
+            y = contract_placed(placed, x, shapes, self.features)
         if grouped:
             y = join_batch(y, batch)
         if self.bias is None:
             return y
         return y + self.bias.to(y.dtype).view((*self.out_shape, *[1] * self.features))
+
+    def _placed(
+        self, wiring: Wiring, shapes: Shapes, mode: Mode, generator: Generator | None
+    ) -> Placed:
+        """Return the elements of W in one pass."""
+        straight = mode == "straight-through"
+        given = wiring._replace(values=wiring.values.detach()) if straight else wiring
+        sample = self._sample(given, shapes, mode, generator)
+        if self.on_sample is not None and sample.values.requires_grad and mode in _SAMPLING:
+            self.on_sample(sample)
+        placed = self.layout.place(*sample, shapes)
+        if not straight:
+            return placed
+        # What was sampled counts for nothing but in the gradient.
+        nothing = placed.values - placed.values.detach()
+        nearest = self.layout.place(*self._sample(wiring, shapes, "rounded", None), shapes)
+        pairs = zip(nearest, placed._replace(values=nothing), strict=True)
+        return Placed(*(torch.cat(pair, -1) for pair in pairs))
 
     def _read_directly(
         self, x: Tensor, wiring: Wiring, shapes: Shapes, generator: Generator | None
@@ -305,7 +329,7 @@ class HyperLayer(LinearMap):
             return None
         region = region_sizes("region", self.region, self.layout.space(shapes))
         counts = self.local_samples, self.global_samples
-        options = self.density, self.degrees, generator
+        options = self.kernel, self.degrees, generator
         return read_directly(self.layout, wiring, x, shapes, region, *counts, *options)
 
     def _sample(
@@ -314,7 +338,7 @@ class HyperLayer(LinearMap):
         space, context = self.layout.space(shapes), self._context(wiring.values.shape[-1])
         means, variances = (t.unflatten(-2, (-1, context)) for t in wiring[:2])
         values = wiring.values.unflatten(-1, (-1, context))
-        if mode == "sampled":
+        if mode in _SAMPLING:
             spans = region_sizes("region", self.region, space)
             counts = self.local_samples, self.global_samples
             indices = sample(means, space, spans, *counts, generator)
@@ -328,7 +352,7 @@ class HyperLayer(LinearMap):
         excluded = mark_repeats(indices, space)
         if (allowed := self.layout.allowed(indices, shapes)) is not None:
             excluded |= ~allowed
-        options = self.density, self.degrees, self.tolerance
+        options = self.kernel, self.degrees, self.tolerance
         return Sample(indices, spread(means, variances, values, indices, excluded, *options))
 
     def _wiring(self, x: Tensor | None, shapes: Shapes) -> Wiring:
@@ -341,15 +365,18 @@ class HyperLayer(LinearMap):
         means = self.layout.bound(means, shapes, self.edge)
         scales = self.variance_scale, self.variance_floor
         variances = bound_variances(without_copies(raw), space, *scales)
-        if self.variance_factor is not None:
-            variances = (variances - self.variance_floor) * self.variance_factor
-            variances = variances + self.variance_floor
+        factor = self.variance_factor
+        if factor is None:
+            factor = getattr(self.source, "variance_factor", None)
+        if factor is not None:
+            variances = (variances - self.variance_floor) * factor + self.variance_floor
         return Wiring(means, variances.expand(*raw.shape, -1), values)
 
     def _mode(self, mode: Mode | None) -> Mode:
         if mode is not None:
             return check_choice("mode", mode, MODES)
-        return "sampled" if self.training else check_choice("evaluation", self.evaluation, MODES)
+        usual = "train_mode" if self.training else "evaluation"
+        return check_choice(usual, getattr(self, usual), MODES)
 
     def _context(self, tuples: int) -> int:
         context = self.layout.default_context(tuples) if self.context is None else self.context

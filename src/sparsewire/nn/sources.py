@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparsewire.annotations import Float
-from sparsewire.checks import check_choice, check_count, check_range
+from sparsewire.annotations import Bool, Float
+from sparsewire.checks import check_choice, check_count, check_range, constant
+from sparsewire.engines import transformed
 from sparsewire.nn.constraints import (
     BandedLayout,
     BlockDiagonalLayout,
@@ -15,7 +16,14 @@ from sparsewire.nn.constraints import (
     LowerTriangularLayout,
 )
 from sparsewire.nn.layout import Layout
-from sparsewire.ops.bound import EDGES, Edge
+from sparsewire.nn.schedule import Schedule, even_start
+from sparsewire.ops.bound import EDGES, Edge, raw_variance
+
+# An axis whose size may change counts as one of so many places where tuples are moved.
+_OPEN = 64
+
+# By how much raw variances move while means move by a place.
+_WIDTH_SHARE = 0.2
 
 _LARGEST_VALUE = torch.finfo(torch.float32).max
 
@@ -91,11 +99,150 @@ class FreeTuples(nn.Module):
         """Return raw means, raw variances and values."""
         return self.raw_means, self.raw_variances, self.values
 
+    @torch.no_grad()
+    def move(self, moved: Bool[Tensor, " k"], means: Float[Tensor, "k r"], width: float) -> None:
+        """Put the tuples that are marked at these raw means, with a raw variance."""
+        rows, goal = moved.unsqueeze(-1), means.to(self.raw_means.dtype)
+        self.raw_means.copy_(torch.where(rows, goal, self.raw_means))
+        self.raw_variances.masked_fill_(moved, width)
+
     def extra_repr(self) -> str:
         """Show the sizes."""
         k, r = self.raw_means.shape
         kind = "learned" if isinstance(self.values, nn.Parameter) else "fixed"
         return f"tuples={k}, rank={r}, values={kind}, edge={self.edge}"
+
+
+class PacedTuples(FreeTuples):
+    """Free tuples that move a number of places in each step, and settle by themselves.
+
+    `raw_means` and `raw_variances` only collect what the optimiser does. What it changes in a step
+    moves the tuples, in units in which the root mean square of all changes so far stands for the
+    speed of the schedule times its factor. So tuples move alike at every learning rate and on axes
+    of every length, follow a rate that falls, and come to rest; the same factor lets the variances
+    fall. A step is counted when the parameters changed since the last forward pass in training.
+
+    Args:
+        sizes: Sizes of the learned columns; None where the size may change.
+        tuples: Number of continuous tuples, k.
+        together: Number of consecutive tuples that start at different places; all if not given.
+        schedule: How fast the tuples move, and settle.
+        scale: Values start uniformly between −scale and scale, if `values` is not given.
+        variance: Initial variance on the longest axis, in places; about a fifth of its size if not
+            given.
+        **options: `values`, `learn_values`, `value_count`, `seed` and `layout` of `FreeTuples`.
+
+    The means start at places that are spread evenly, see `even_start`.
+    """
+
+    steps: Tensor
+    places: Tensor
+    widths: Tensor
+
+    def __init__(
+        self,
+        sizes: Sequence[int | None],
+        tuples: int,
+        *,
+        together: int | None = None,
+        schedule: Schedule | None = None,
+        scale: float = 1.0,
+        variance: float | None = None,
+        **options: Any,
+    ) -> None:
+        self.sizes = tuple(_OPEN if n is None else n for n in sizes)
+        self.together = tuples if together is None else together
+        self.schedule = Schedule() if schedule is None else schedule
+        self.scale = scale
+        self.variance = variance
+        if variance is not None:
+            self.variance = check_range("variance", variance, 0.0, 1e6)
+        super().__init__(tuples, len(self.sizes), edge="clamp", **options)
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Start anew, at step 0."""
+        start = even_start(self.sizes, len(self.raw_means), self.together, generator)
+        width = 0.0 if self.variance is None else raw_variance(self.variance, max(self.sizes))
+        state = {"steps": torch.zeros(()), "places": start, "widths": start.new_full((), width)}
+        state["widths"] = state["widths"].repeat(len(start))
+        for name, parameter in self._collected():
+            nn.init.zeros_(parameter)
+            state[f"{name}_seen"], state[f"{name}_sum"] = parameter.clone(), torch.zeros(())
+        for name, tensor in state.items():
+            self.register_buffer(name, tensor.to(self.raw_means.device))
+        if self.initial_value is None:
+            self.values.uniform_(-self.scale, self.scale, generator=generator)
+        else:
+            self.values.fill_(self.initial_value)
+
+    def forward(self) -> tuple[Float[Tensor, "k r"], Float[Tensor, " k"], Float[Tensor, " v"]]:
+        """Return means as fractions of their axes, raw variances and values."""
+        changes = {name: p - getattr(self, f"{name}_seen") for name, p in self._collected()}
+        with torch.no_grad():
+            changed = [(change != 0).any() for change in changes.values()]
+            steps = self.steps + torch.stack(changed).any()
+            speed = self.schedule.speed * self.schedule.factor(steps)
+            sums = {n: getattr(self, f"{n}_sum") + c.square().mean() for n, c in changes.items()}
+        spans = constant([max(n - 1, 1) for n in self.sizes], torch.float32, steps.device)
+        by_means, by_widths = (
+            _paced(change, speed * share, sums[name] / steps.clamp(min=1))
+            for (name, change), share in zip(changes.items(), (1.0, _WIDTH_SHARE), strict=True)
+        )
+        means, widths = (self.places + by_means / spans).clamp(0, 1), self.widths + by_widths
+        # Under a transform of torch.func, a module may not change.
+        if self.training and torch.is_grad_enabled() and not transformed():
+            self._advance(steps, means, widths, sums)
+        return means, widths, self.values
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "PacedTuples":
+        """Convert, but leave the state in float32 where half precision could not hold places."""
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)
+        for name, tensor in self._buffers.items():
+            if name != "values" and tensor is not None and tensor.element_size() < 4:
+                self._buffers[name] = before[name].to(tensor.device)  # pyright: ignore
+        return self
+
+    @torch.no_grad()
+    def _advance(
+        self, steps: Tensor, means: Tensor, widths: Tensor, sums: dict[str, Tensor]
+    ) -> None:
+        for mine, new in ((self.steps, steps), (self.places, means), (self.widths, widths)):
+            mine.copy_(new)
+        for name, parameter in self._collected():
+            getattr(self, f"{name}_seen").copy_(parameter)
+            getattr(self, f"{name}_sum").copy_(sums[name])
+
+    def _collected(self) -> tuple[tuple[str, Tensor], ...]:
+        """The parameters whose changes move the tuples."""
+        return ("means", self.raw_means), ("variances", self.raw_variances)
+
+    @torch.no_grad()
+    def move(self, moved: Bool[Tensor, " k"], means: Float[Tensor, "k r"], width: float) -> None:
+        """Put the tuples that are marked at these fractions of the axes, with a raw variance."""
+        rows = moved.unsqueeze(-1)
+        self.places.copy_(torch.where(rows, means.to(self.places.dtype), self.places))
+        self.widths.masked_fill_(moved, width)
+        for name, parameter in self._collected():
+            seen = getattr(self, f"{name}_seen")
+            mask = rows if parameter.dim() > 1 else moved
+            seen.copy_(torch.where(mask, parameter, seen))
+
+    @property
+    def variance_factor(self) -> Float[Tensor, ""]:
+        """What multiplies the variances above their floor."""
+        return self.schedule.factor(self.steps)
+
+
+def _paced(change: Tensor, speed: Tensor, mean_square: Tensor) -> Tensor:
+    """Return the change in units in which the typical one is `speed`.
+
+    Its gradient is that of the change itself, so that it does not depend on earlier steps.
+    """
+    with torch.no_grad():
+        unit = torch.where(mean_square > 0, speed * mean_square.rsqrt(), 1.0)
+    return change + (unit * change - change).detach()
 
 
 class LowerTriangular(FreeTuples):

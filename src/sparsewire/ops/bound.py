@@ -1,5 +1,6 @@
 """Stage 1, bound: raw parameters on the real line become means and variances in index space."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -17,6 +18,9 @@ from sparsewire.checks import (
     check_shape,
     constant,
 )
+
+# Of the softplus, where its inverse is still a number that can be learned.
+_LEAST = 1e-6
 
 Edge = Literal["sigmoid", "clamp", "wrap"]
 EDGES: tuple[Edge, ...] = get_args(Edge)
@@ -132,3 +136,17 @@ def bound_variances(
     dtype = working_dtype(raw.dtype)
     width = F.softplus(raw.to(dtype) + 2).unsqueeze(-1)
     return width * constant(sizes, dtype, raw.device) * scale + floor
+
+
+def raw_variance(variance: float, size: int, scale: float = 0.1) -> float:
+    """Return the raw number that `bound_variances` turns into this variance above its floor.
+
+    Examples:
+        >>> raw = torch.tensor(raw_variance(0.5, size=8))
+        >>> bound_variances(raw, (8,), floor=0.1)
+        tensor([0.6000])
+    """
+    if not size * scale:
+        return 0.0  # every raw number gives the floor
+    width = max(variance / (size * scale), _LEAST)
+    return width + math.log(-math.expm1(-width)) - 2.0

@@ -40,9 +40,9 @@ CASES = {
     "spread": "`spread` of n tuples in an n × n matrix, 24 integer tuples for each: 4 nearest, 2 "
     "local, 18 from everywhere; *all pairs* is ours with `tolerance=0`",
     FEW: "the same, with 8 integer tuples for each tuple",
-    "step": "a training step of `SparseLayer((n,), (n,), tuples=n)`, 24 integer tuples for each: "
-    "batch 64, mean squared error to the input, Adam; *floor variances* has every variance at "
-    "its smallest, as training leaves them",
+    "step": "a training step of `SparseLayer((n,), (n,), tuples=n, schedule=None)`, 24 integer "
+    "tuples for each: batch 64, mean squared error to the input, Adam; *floor variances* has every "
+    "variance at its smallest, as training leaves them",
     "contexts": "a training step of a layer of 2²⁰ × 2²⁰ with 65,536 tuples in contexts of 64, "
     "24 integer tuples for each, batch 4",
     "glimpse": "`HyperLayer` with a wiring for each instance, reading 1×100×100 pixels: 4 nearest, "

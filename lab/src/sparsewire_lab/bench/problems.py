@@ -135,7 +135,7 @@ def layer_problem(case: Case, device: torch.device) -> LayerProblem:
         layer = sw.HyperLayer(source, cases.IMAGE, shape, template=template, **options)
         x = torch.rand(case.batch, *cases.IMAGE).to(device).requires_grad_()
         return LayerProblem(layer.to(device), x)
-    options |= {"seed": case.n, "tuples": case.n}
+    options |= {"seed": case.n, "tuples": case.n, "schedule": None}
     if case.case == "contexts":
         options |= {"tuples": cases.CONTEXT_TUPLES, "context": cases.CONTEXT}
     if case.variant == cases.ALL_PAIRS:

@@ -178,6 +178,7 @@ class IdentityTrial(Trial):
                 "local_samples": args.local_samples,
                 "global_samples": args.global_samples,
                 "region": args.region,
+                "schedule": None,  # as in the paper
             }
             model = self.layer = SparseLayer((n,), (n,), args.tuples, **samples, **given)
         model.to(device)

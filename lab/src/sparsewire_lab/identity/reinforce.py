@@ -53,6 +53,7 @@ class ReinforceLayer(nn.Module):
             tuples,
             values=values,
             learn_values=learn_values,
+            schedule=None,
             seed=seed,
             local_samples=0,  # its own samples replace these
             global_samples=0,

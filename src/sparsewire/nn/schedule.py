@@ -1,0 +1,78 @@
+"""How a layer settles while it is trained: variances fall, and means come to rest."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sparsewire.annotations import Float
+from sparsewire.checks import check_count, check_range
+
+# The share of a run of known length after which variances are at their floor and means at rest.
+_SETTLED = 0.7
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What multiplies the variances above their floor, and the speed of the means, after t steps.
+
+    Without a known end the factor is 1 / (1 + t / steps): it falls for as long as the layer is
+    trained, and needs no number of steps in advance. With one it is (1 − t / (0.7 · end))³, and 0
+    from there on.
+
+    Args:
+        steps: Number of steps after which the factor is a half, if no end is known.
+        speed: Places by which a mean moves in one of the first steps (root mean square).
+        end: Number of steps of the whole training, if it is known.
+
+    Examples:
+        >>> schedule = Schedule(steps=100)
+        >>> [round(schedule.factor(torch.tensor(float(t))).item(), 2) for t in (0, 100, 900)]
+        [1.0, 0.5, 0.1]
+        >>> Schedule(end=1000).factor(torch.tensor(700.0)).item()
+        0.0
+    """
+
+    steps: int = 500
+    speed: float = 0.05
+    end: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps, least=1)
+        check_range("speed", self.speed, 0.0, 1e3)
+        if self.end is not None:
+            check_count("end", self.end, least=1)
+
+    def factor(self, t: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        """Return the factor after t steps."""
+        if self.end is None:
+            return 1 / (1 + t / self.steps)
+        return (1 - t / (_SETTLED * self.end)).clamp(min=0) ** 3
+
+
+def even_start(
+    sizes: tuple[int, ...], tuples: int, together: int, generator: torch.Generator | None = None
+) -> Float[Tensor, "k r"]:
+    """Return fractions of the axes at which tuples start: near places that are spread evenly.
+
+    Each group of `together` consecutive tuples divides the numbered places into as many parts, of
+    which every tuple takes one place: none twice, if there are enough. Across the groups, the
+    places of a part are taken equally often (a Latin hypercube).
+
+    Examples:
+        >>> even_start((4,), 4, 4).mul(3).round().flatten()
+        tensor([0., 1., 2., 3.])
+    """
+    groups, count = tuples // together, math.prod(sizes)
+    part = torch.arange(together + 1)
+    # Integers: j · count alone may be too large for 64 bits.
+    ends = part * (count // together) + part * (count % together) // together
+    turn = torch.rand(groups, together, generator=generator).argsort(0)
+    inside = (turn + torch.rand(turn.shape, generator=generator, dtype=torch.float64)) / groups
+    place = ends[:-1] + (inside * ends.diff()).long().clamp(max=count - 1)
+    columns = torch.stack(torch.unravel_index(place.flatten(), sizes), -1)
+    last = torch.tensor([n - 1 for n in sizes])
+    # Not on the place itself, where the tuples on both sides would be treated differently.
+    shift = torch.rand(columns.shape, generator=generator) / 2 - 0.25
+    return ((columns + shift) / last.clamp(min=1)).clamp(0, 1)
