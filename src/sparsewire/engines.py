@@ -3,8 +3,9 @@
 - `"reference"`: the specification; plain PyTorch that may store whole tables
 - `"chunked"`: plain PyTorch in chunks, recomputed in the backward pass
 - `"fourier"`: a sum in closed form, plain PyTorch (`order_loss`)
-- `"numpy"`: NumPy (CPU; soft sorting)
+- `"numpy"`: NumPy (CPU; soft sorting, repeats)
 - `"compiled"`: chunks compiled by `torch.compile` (CPU; needs a C++ compiler)
+- `"grid"`: the whole index space, where it is hardly larger than what was sampled from it (CPU)
 - `"triton"`: fused kernels (CUDA, or anywhere under Triton's interpreter)
 - `"auto"`: the first of these, from the end, that takes the arguments and pays for their sizes
 """
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from sparsewire.checks import check_choice
 
-Name = Literal["auto", "reference", "chunked", "fourier", "numpy", "compiled", "triton"]
+Name = Literal["auto", "reference", "chunked", "fourier", "numpy", "compiled", "grid", "triton"]
 NAMES: tuple[Name, ...] = get_args(Name)
 VARIABLE = "SPARSEWIRE_ENGINE"
 
@@ -88,8 +89,8 @@ def engine(name: Name) -> Iterator[None]:
     backward pass uses the engine of its forward pass.
 
     Args:
-        name: `"auto"`, `"reference"`, `"chunked"`, `"fourier"`, `"numpy"`, `"compiled"` or
-            `"triton"`.
+        name: `"auto"`, `"reference"`, `"chunked"`, `"fourier"`, `"numpy"`, `"compiled"`,
+            `"grid"` or `"triton"`.
 
     Examples:
         >>> import sparsewire as sw

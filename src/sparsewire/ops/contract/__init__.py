@@ -21,9 +21,13 @@ from sparsewire.checks import (
 from sparsewire.engines import Engine, deterministic, dispatch
 from sparsewire.ops.bound import working_dtype
 from sparsewire.ops.repeats import flat_index
+from sparsewire.precision import without_autocast
 
 # Products computed at once: what is gathered from the input is never stored whole.
 _CHUNK_ELEMENTS = 2**22
+
+# Elements of a dense W for each tuple, up to which W is smaller than the tuples themselves.
+_GRID_CELLS = 8
 
 # Up to this number of products it is cheaper to save what was gathered than to gather it again.
 _SMALL_ELEMENTS = 2**14
@@ -132,10 +136,23 @@ def _compute(engine: Callable[..., Tensor], *call: Any) -> Tensor:
 
 
 def _dense(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int) -> Tensor:
+    matrix = _matrix(rows, cols, values, x, out_size)
+    return torch.einsum("woi,wbif->wbof", matrix, x.to(values.dtype))
+
+
+def _on_grid(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int) -> Tensor:
+    w, b, n, f = x.shape
+    inner = x.to(values.dtype).transpose(2, 3).reshape(w, b * f, n)
+    y: Any = _Product.apply(inner, _matrix(rows, cols, values, x, out_size).mT)
+    return y.view(w, b, f, out_size).transpose(2, 3)
+
+
+def _matrix(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int) -> Tensor:
+    """Return each wiring as a dense matrix (w, out_size, n)."""
     w, _, n, _ = x.shape
     cells = (rows * n + cols).reshape(w, rows.shape[-1])
     dense = values.new_zeros(w, out_size * n).scatter_add(-1, cells, values.reshape(cells.shape))
-    return torch.einsum("woi,wbif->wbof", dense.view(w, out_size, n), x.to(values.dtype))
+    return dense.view(w, out_size, n)
 
 
 def _in_chunks(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int) -> Tensor:
@@ -149,7 +166,6 @@ def _in_chunks(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: 
         block = torch.arange(w, device=rows.device).view(*rows.shape[:-1], 1)
         rows, cols = rows + block * out_size, cols + block * n
     rows, cols, values = rows.reshape(-1), cols.reshape(-1), values.reshape(-1)
-    # An exported program takes a batch of any size, so its form may not depend on that size.
     if torch.compiler.is_exporting() or rows.numel() * b * f <= _SMALL_ELEMENTS:
         moved = _take_rows(inner, cols) * values.unsqueeze(-1)
         y: Any = _add_rows(inner.new_zeros(w * out_size, b * f), rows, moved)
@@ -167,11 +183,47 @@ def _fused(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int)
     return operators.contract(*tuples, inner, out_size).view(w, out_size, b, f).transpose(1, 2)
 
 
+def _is_small(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int) -> bool:
+    """Whether the dense matrices are smaller than the tuples that they are made of."""
+    cells = x.shape[0] * out_size * x.shape[2]
+    return x.device.type == "cpu" and cells <= _GRID_CELLS * rows.numel()
+
+
+def _is_reused(rows: Tensor, cols: Tensor, values: Tensor, x: Tensor, out_size: int) -> bool:
+    """Whether the dense matrices serve enough instances to be worth making."""
+    w, b, n, f = x.shape
+    # An exported program takes a batch of any size, so its form may not depend on that size.
+    return not torch.compiler.is_exporting() and w * out_size * n <= rows.numel() * b * f
+
+
 ENGINES = (
     Engine("triton", _fused, takes=lambda rows, *_: not deterministic(rows.device)),
+    Engine("grid", _on_grid, takes=_is_small, pays=_is_reused),
     Engine("chunked", _in_chunks),
     Engine("reference", _dense),
 )
+
+
+class _Product(torch.autograd.Function):
+    """A product of matrices in the precision of its factors, whatever autocast would do."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(a: Tensor, b: Tensor) -> Tensor:
+        with without_autocast(a):
+            return a @ b
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        a, b = ctx.saved_tensors
+        to_a = _call(_Product)(grads[0], b.mT) if ctx.needs_input_grad[0] else None
+        to_b = _call(_Product)(a.mT, grads[0]) if ctx.needs_input_grad[1] else None
+        return to_a, to_b
 
 
 class _Contract(torch.autograd.Function):

@@ -9,12 +9,15 @@ from torch import Tensor
 
 from sparsewire.annotations import Bool, Int
 from sparsewire.checks import check_dims, check_integer, check_shape
-from sparsewire.engines import Engine, dispatch
+from sparsewire.engines import Engine, concrete, dispatch
 
 Number = TypeVar("Number", Tensor, int)
 
 # The kernel compares contexts of up to this size pair by pair; larger ones are sorted.
 _PAIRWISE = 2**14
+
+# Elements of the index space for each tuple, up to which marking all of them is fastest.
+_GRID_CELLS = 8
 
 
 def flat_index(indices: Int[Tensor, "*b r"], shape: Sequence[int]) -> Int[Tensor, "*b"]:
@@ -68,6 +71,35 @@ def _by_sorting(indices: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return repeated.scatter(-1, order[..., 1:], same)
 
 
+def _on_grid(indices: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    flat, m = flat_index(indices, sizes), indices.shape[-2]
+    place = torch.arange(m, device=flat.device)
+    cells = flat.new_full((*flat.shape[:-1], math.prod(sizes)), m)
+    cells.scatter_reduce_(-1, flat, place.expand_as(flat), "amin")
+    return cells.gather(-1, flat) != place
+
+
+def _by_numpy(indices: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Sort numbers that have the place in their last bits: several times faster than both apart."""
+    m = indices.shape[-2]
+    numbers = flat_index(indices, sizes).long() << (bits := m.bit_length()) | torch.arange(m)
+    numbers.numpy().sort(-1)
+    flat, place = numbers >> bits, numbers & (1 << bits) - 1
+    repeated = torch.zeros_like(flat, dtype=torch.bool)
+    torch.eq(flat[..., 1:], flat[..., :-1], out=repeated[..., 1:])
+    return torch.empty_like(repeated).scatter_(-1, place, repeated)
+
+
+def _is_small(indices: Tensor, sizes: tuple[int, ...]) -> bool:
+    cells = math.prod(sizes)
+    return indices.device.type == "cpu" and cells <= _GRID_CELLS * indices.shape[-2]
+
+
+def _is_packable(indices: Tensor, sizes: tuple[int, ...]) -> bool:
+    short = math.prod(sizes) << indices.shape[-2].bit_length() < 2**63
+    return short and indices.device.type == "cpu" and concrete(indices)
+
+
 def _fused(indices: Tensor, sizes: tuple[int, ...]) -> Tensor:
     from sparsewire.ops.repeats import _triton
 
@@ -82,5 +114,7 @@ ENGINES = (
         _fused,
         takes=lambda indices, sizes: bool(sizes) and indices.shape[-2] <= _PAIRWISE,
     ),
+    Engine("grid", _on_grid, takes=_is_small),
+    Engine("numpy", _by_numpy, takes=_is_packable),
     Engine("reference", _by_sorting),
 )
