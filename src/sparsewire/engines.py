@@ -4,7 +4,6 @@
 - `"chunked"`: plain PyTorch in chunks, recomputed in the backward pass
 - `"fourier"`: a sum in closed form, plain PyTorch (`order_loss`)
 - `"numpy"`: NumPy (CPU; soft sorting, repeats)
-- `"compiled"`: chunks compiled by `torch.compile` (CPU; needs a C++ compiler)
 - `"grid"`: the whole index space, where it is hardly larger than what was sampled from it (CPU)
 - `"triton"`: fused kernels (CUDA, or anywhere under Triton's interpreter)
 - `"auto"`: the first of these, from the end, that takes the arguments and pays for their sizes
@@ -12,7 +11,6 @@
 
 import importlib.util
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args
@@ -22,7 +20,7 @@ from torch import Tensor
 
 from sparsewire.checks import check_choice
 
-Name = Literal["auto", "reference", "chunked", "fourier", "numpy", "compiled", "grid", "triton"]
+Name = Literal["auto", "reference", "chunked", "fourier", "numpy", "grid", "triton"]
 NAMES: tuple[Name, ...] = get_args(Name)
 VARIABLE = "SPARSEWIRE_ENGINE"
 
@@ -89,8 +87,8 @@ def engine(name: Name) -> Iterator[None]:
     backward pass uses the engine of its forward pass.
 
     Args:
-        name: `"auto"`, `"reference"`, `"chunked"`, `"fourier"`, `"numpy"`, `"compiled"`,
-            `"grid"` or `"triton"`.
+        name: `"auto"`, `"reference"`, `"chunked"`, `"fourier"`, `"numpy"`, `"grid"` or
+            `"triton"`.
 
     Examples:
         >>> import sparsewire as sw
@@ -146,13 +144,7 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def has_compiler() -> bool:
-    """Whether there is a C++ compiler that `torch.compile` can use."""
-    return _COMPILER
-
-
 _TRITON = importlib.util.find_spec("triton") is not None
-_COMPILER = any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
 
 
 def _why_no_kernels(device: torch.device) -> str:

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import assert_same, seeded
+from tests.helpers import seeded
 from torch import Tensor
 
 import sparsewire as sw
 from sparsewire import engines as _engines
 from sparsewire.engines import VARIABLE, chosen
 from sparsewire.ops import mark_repeats
-from sparsewire.ops.spread import _chunked, _compiled
+from sparsewire.ops.spread import _chunked
 
-PLAIN = ("reference", "chunked", "compiled")
+PLAIN = ("reference", "chunked", "grid")
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ print(_engines.chosen())
 with _engines.engine("chunked"):
     print(_engines.chosen())
 print(_engines.chosen())
-for value in ("", "compiled"):  # as at the start of other processes
+for value in ("", "grid"):  # as at the start of other processes
     os.environ["SPARSEWIRE_ENGINE"] = value
     print(importlib.reload(_engines).chosen())
 del os.environ["SPARSEWIRE_ENGINE"]
@@ -52,7 +52,7 @@ print(importlib.reload(_engines).chosen())
 """
     result = started_with("reference", code)
     assert result.returncode == 0, result.stderr
-    wanted = ["reference", "chunked", "reference", "auto", "compiled", "auto"]
+    wanted = ["reference", "chunked", "reference", "auto", "grid", "auto"]
     assert result.stdout.split() == wanted
 
 
@@ -159,12 +159,6 @@ def results(name: Any) -> dict[str, Tensor]:
     assert x.grad is not None
     assert len(named) == 3
     return {"y": y.detach(), "x": x.grad, **named}
-
-
-def test_the_compiled_engine_falls_back_where_nothing_can_be_compiled(monkeypatch):
-    """To the chunked one, of which it then gives the very numbers."""
-    monkeypatch.setattr(_compiled, "available", lambda: False)
-    assert_same(results("compiled"), results("chunked"), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("name", "chunks"), [("chunked", True), ("reference", False)])

@@ -6,7 +6,7 @@ import pkgutil
 from typing import Any
 
 import pytest
-from tests.agreement import CASES, DOUBLE, FLOAT, HALF, assert_agreement, parameters
+from tests.agreement import CASES, assert_agreement, parameters
 from tests.helpers import pairwise
 
 from sparsewire import ops
@@ -15,13 +15,6 @@ from sparsewire.ops.spread import _chunked
 contraction = importlib.import_module("sparsewire.ops.contract")
 
 FUNCTIONS = pytest.mark.parametrize("name", CASES)
-
-# Compiling is slow: rows of the two kinds of code that `test_compiled.py` compiles.
-RANK_2 = [((), 5, 9, 2), ((2,), 3, 40, 2), ((2, 2), 1, 7, 2), ((2,), 0, 5, 2), ((2,), 3, 0, 2)]
-COMPILED: list[dict[str, Any]] = [
-    {"indices": RANK_2, "density": ["gaussian"], "means": [FLOAT], "values": [FLOAT, HALF]},
-    {"indices": RANK_2, "density": ["student"], "means": [DOUBLE]},
-]
 
 
 def home(function: Any) -> str:
@@ -64,9 +57,8 @@ def test_every_argument_has_an_axis(name):
     ],
 )
 def test_engines_agree_with_the_specification(name, engine):
-    for fewer in COMPILED if engine == "compiled" else [{}]:
-        for row in CASES[name].rows(**fewer):
-            assert_agreement(name, row, engine)
+    for row in CASES[name].rows():
+        assert_agreement(name, row, engine)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ class Kind(NamedTuple):
         """Return log p, up to a constant."""
         distance = distance.clamp(max=FARTHEST[distance.dtype])
         if self.name == "gaussian":
-            return distance * -0.5
+            return distance.mul_(-0.5)
         return torch.log1p(distance / self.degrees) * (-0.5 * (self.degrees + self.rank))
 
     def slope(self, distance: Tensor) -> Tensor | None:
@@ -36,6 +36,13 @@ class Kind(NamedTuple):
         if self.name == "gaussian":
             return None
         return (self.degrees + self.rank) / (self.degrees + distance)
+
+    def back(self, grad: Tensor, distance: Tensor) -> Tensor:
+        """Multiply a gradient of log p by −2 · d log p / dδ, which is zero beyond the farthest."""
+        if (slope := self.slope(distance)) is not None:
+            grad = grad * slope
+        # The gradient of a clamp: several times faster than a mask, and zero for infinity as well.
+        return torch.ops.aten.hardtanh_backward(grad, distance, -1.0, FARTHEST[distance.dtype])
 
 
 def tame(means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:

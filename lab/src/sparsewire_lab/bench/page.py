@@ -21,8 +21,8 @@ noise and errors of each row, why a case was skipped. The page shows the newest 
   by events on the stream. *Captured* is the replay of a CUDA graph.
 - **Memory** is the peak of that pass in MiB above what is held before it. A GPU's is that of
   torch's allocator, a CPU's the resident memory of the process.
-- **Ours** is the engine `auto`, what a user gets without asking; *reference*, *chunked* and
-  *compiled* are the other engines of this library. The last column divides the time of the fastest
+- **Ours** is the engine `auto`, what a user gets without asking; *reference* and *chunked* are
+  other engines of this library, *compiled* was one. The last column divides the time of the fastest
   peer by ours: above 1, ours is faster. A dash means skipped: too much memory, too slow, or not
   installed.
 - **Floor** is the least time in which the machine could do the work, from the ceilings below: bytes

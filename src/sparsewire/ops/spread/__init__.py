@@ -25,7 +25,6 @@ from sparsewire.checks import (
 from sparsewire.engines import Engine, dispatch
 from sparsewire.ops.bound import working_dtype
 from sparsewire.ops.density import DEGREES, DENSITIES, Density, Kind, hidden_logit, tame
-from sparsewire.ops.spread import _compiled
 from sparsewire.ops.spread._chunked import ChunkedSpread
 
 # Below this number of pairs the table is cheaper to store than to recompute.
@@ -213,18 +212,8 @@ def _pairs(means: Tensor, variances: Tensor, values: Tensor, indices: Tensor, *_
     return values.numel() * indices.shape[-2]
 
 
-def _can_compile(means: Tensor, *_: Any) -> bool:
-    return means.device.type == "cpu" and _compiled.available()
-
-
 ENGINES = (
     Engine("triton", _fused),
-    Engine(
-        "compiled",
-        functools.partial(_in_chunks, _compiled.CompiledSpread),
-        takes=_can_compile,
-        pays=lambda *args: _pairs(*args) >= _compiled.WORTHWHILE,
-    ),
     Engine(
         "chunked",
         functools.partial(_in_chunks, ChunkedSpread),

@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sparsewire.ops.density import FARTHEST, Kind, hidden_logit
+from sparsewire.ops.density import Kind, hidden_logit
 
 # Pairs computed at once: a chunk of this many floats fits in a core's cache, or fills a GPU.
 _CHUNK_PAIRS = {"cpu": 2**17}
 _CHUNK_PAIRS_ELSEWHERE = 2**22
+
+# Numbers that a softmax along memory computes at once; it is twenty times slower for shorter rows.
+_VECTOR = 16
 
 
 class ChunkedSpread(torch.autograd.Function):
@@ -113,47 +116,49 @@ class Pairs(NamedTuple):
     scales: tuple[Tensor, ...]
     """One over the standard deviations; precisions would overflow in derivatives."""
     points: tuple[Tensor, ...]
-    hidden: Tensor | None
+    hiding: Tensor | None
+    """Zero, and for hidden tuples a logit that makes their density zero."""
 
     def distance(self) -> Tensor:
         """Return squared distances, computed axis by axis: no (k, m, r) table."""
-        step = (self.points[0] - self.means[0]) * self.scales[0]
-        distance = step * step
-        for point, mean, scale in zip(
-            self.points[1:], self.means[1:], self.scales[1:], strict=True
-        ):
-            step = (point - mean) * scale
-            distance = torch.addcmul(distance, step, step)
-        return distance
-
-    def logits(self, kind: Kind, distance: Tensor) -> Tensor:
-        """Return log p up to a constant, and a logit that makes p zero for hidden tuples."""
-        logits = kind.log_density(distance)
-        if self.hidden is not None:
-            logits = logits.masked_fill(self.hidden, hidden_logit(logits.dtype))
-        return logits
+        axes = zip(self.points, self.means, self.scales, strict=True)
+        steps = ((point - mean).mul_(scale) for point, mean, scale in axes)
+        total = next(steps).square_()
+        for step in steps:
+            total.addcmul_(step, step)
+        return total
 
     def proportions(self, kind: Kind) -> tuple[Tensor, Tensor]:
         """Return the proportions, whose rows sum to one, and the squared distances."""
         distance = self.distance()
-        return self.logits(kind, distance).softmax(-1), distance
+        logits = kind.log_density(distance)
+        if self.hiding is not None:
+            logits += self.hiding
+        return _softmax(logits), distance
 
     def gradients(
         self, kind: Kind, table: Tensor, distance: Tensor, incoming: Tensor, values: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of means, variances and values; the table is overwritten."""
         received = (table * incoming).sum(-1, keepdim=True)
-        weight = table.mul_(incoming - received).mul_(values.unsqueeze(-1))
-        weight.masked_fill_(distance >= FARTHEST[distance.dtype], 0)
-        if (slope := kind.slope(distance)) is not None:
-            weight.mul_(slope)
+        weight = kind.back(table.mul_(incoming - received), distance)
         to_means, to_variances = [], []
         for point, mean, scale in zip(self.points, self.means, self.scales, strict=True):
-            step = (point - mean) * scale.square()
-            weighted = weight * step
+            step = (point - mean).mul_(scale.square())
+            weighted = torch.mul(weight, step, out=table)
             to_means.append(weighted.sum(-1))
             to_variances.append(weighted.mul_(step).sum(-1) / 2)
-        return torch.stack(to_means, -1), torch.stack(to_variances, -1), received.squeeze(-1)
+        first, second = (
+            torch.stack(t, -1).mul_(values.unsqueeze(-1)) for t in (to_means, to_variances)
+        )
+        return first, second, received.squeeze(-1)
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    """Return the softmax of each row; across memory where a row does not fill a vector."""
+    if logits.shape[-1] >= _VECTOR:
+        return logits.softmax(-1)
+    return logits.transpose(0, -1).contiguous().softmax(0).transpose(0, -1).contiguous()
 
 
 class _Chunk(NamedTuple):
@@ -178,11 +183,14 @@ def _chunks(
 ) -> Iterator[_Chunk]:
     """Divide the tables of all contexts into chunks of whole rows."""
     points = indices.movedim(-1, 0).to(means.dtype).contiguous().unsqueeze(-2)
-    hidden = None if excluded is None else excluded.unsqueeze(-2)
+    hiding = None
+    if excluded is not None:  # added, for to fill by a mask takes longer than an exponential
+        hiding = means.new_zeros(excluded.shape).masked_fill(excluded, hidden_logit(means.dtype))
+        hiding = hiding.unsqueeze(-2)
     pairs = _CHUNK_PAIRS.get(means.device.type, _CHUNK_PAIRS_ELSEWHERE)
     for place in places(values, indices.shape[-2], pairs):
         here, _ = place
-        near = Pairs((), (), points[:, here].unbind(0), None if hidden is None else hidden[here])
+        near = Pairs((), (), points[:, here].unbind(0), None if hiding is None else hiding[here])
         chunk = _Chunk(here, place, near, values)
         yield chunk.with_tuples(means[place], variances[place], values[place])
 
