@@ -19,9 +19,9 @@ from tests.helpers import (
 )
 from torch import Tensor
 
-from sparsewire.ops import mark_repeats, proportions, spread, spread_reference
+from sparsewire.ops import mark_repeats, proportions, sample, spread, spread_reference
 from sparsewire.ops.density import DEGREES, DENSITIES
-from sparsewire.ops.spread import _chunked
+from sparsewire.ops.spread import _chunked, _grid
 
 # Pairs in a chunk: one row of the table; part of a context; a few contexts together; everything.
 CHUNKS = {"row by row": 1, "part of one": 150, "a few together": 5_000, "all at once": 2**40}
@@ -31,9 +31,11 @@ Engine = Callable[..., Tensor]
 densities = pytest.mark.parametrize("density", DENSITIES)
 
 
-@pytest.fixture(params=["reference", "as it comes", *CHUNKS])
+@pytest.fixture(params=["reference", "grid", "as it comes", *CHUNKS])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """The reference, what `spread` chooses, and chunks of every layout."""
+    """The reference, the grid, what `spread` chooses, and chunks of every layout."""
+    if request.param == "grid":
+        return by_engine("grid", spread)
     if request.param not in CHUNKS:
         return spread_reference if request.param == "reference" else spread
     monkeypatch.setitem(_chunked._CHUNK_PAIRS, "cpu", CHUNKS[request.param])
@@ -214,29 +216,67 @@ def test_first_and_second_derivatives(density):
     assert torch.autograd.gradgradcheck(function, inputs)
 
 
+# The grid.
+
+
+@pytest.mark.parametrize("shape", [(300,), (28, 28), (7, 1, 12, 9)], ids=str)
+@pytest.mark.parametrize("width", [0.2, 1e-4], ids=["initial", "sharp"])
+def test_the_grid_in_float32_equals_the_reference_in_float64(monkeypatch, shape, width):
+    """For wide and for sharp densities, of which most vanish in float32; in parts and at once."""
+    c, k = 3, 40
+    sizes = torch.tensor(shape)
+    leaves = tuples(c, k, len(shape))
+    leaves["means"] = leaves["means"] / 8 * (sizes - 1)
+    leaves["variances"] = (sizes * width + 0.1).expand(c, k, -1)
+    leaves = cast(cast(leaves, torch.float32), torch.float64)
+    indices = sample(leaves["means"], shape, [1] * len(shape), 2, 8, seeded(4))
+    fixed = {"indices": indices, "excluded": mark_repeats(indices, shape)}
+    want = cast(run(spread_reference, leaves, fixed), torch.float32)
+    spied = []
+    monkeypatch.setattr(_chunked.ChunkedSpread, "forward", staticmethod(spied.append))
+    for size in (2**30, 1000):
+        monkeypatch.setattr(_grid, "_CHUNK_ELEMENTS", size)
+        got = run(by_engine("grid", spread), cast(leaves, torch.float32), fixed)
+        assert_same(got, want, rtol=2e-4, atol=2e-5)
+    assert not spied
+
+
+def test_a_tuple_with_nothing_near_is_computed_without_the_grid():
+    leaves, fixed = case((2,), 12, 40, 2)
+    leaves["variances"][1, 3] = 1e-3
+    near = (fixed["indices"][1] - leaves["means"][1, 3]).abs().amax(-1) < 1.5
+    fixed["excluded"][1] |= near
+    want = run(spread_reference, leaves, fixed)
+    assert_same(run(by_engine("grid", spread), leaves, fixed), want)
+
+
 # Memory: not even a table of single bytes.
 
+without_tables = pytest.mark.parametrize(
+    ("density", "name"), [("gaussian", "auto"), *((density, "chunked") for density in DENSITIES)]
+)
 
-@densities
-def test_no_table_is_made_or_kept(density):
+
+@without_tables
+def test_no_table_is_made_or_kept(density, name):
     k, m, r = 256, 4096, 2
     leaves, fixed = case((), k, m, r, density=density)
     inputs = [tensor.float().requires_grad_() for tensor in leaves.values()]
     with LargestStorage() as largest, sizes_kept() as kept:
-        spread(*inputs, **fixed).square().sum().backward()
+        by_engine(name, spread)(*inputs, **fixed).square().sum().backward()
     assert all(tensor.grad is not None for tensor in inputs)
     assert largest.bytes < k * m
     assert max(kept) <= m * r
     assert sum(kept) <= 5 * (m + k) * r
 
 
-@densities
-def test_the_second_derivative_makes_no_table(density):
+@without_tables
+def test_the_second_derivative_makes_no_table(density, name):
     k, m, r = 256, 4096, 2
     leaves, fixed = case((), k, m, r, density=density)
     inputs = [tensor.float().requires_grad_() for tensor in leaves.values()]
     with LargestStorage() as largest:
-        total = spread(*inputs, **fixed).square().sum()
+        total = by_engine(name, spread)(*inputs, **fixed).square().sum()
         first = torch.autograd.grad(total, inputs, create_graph=True)
         torch.cat([gradient.flatten() for gradient in first]).square().sum().backward()
     assert all(tensor.grad is not None for tensor in inputs)

@@ -25,6 +25,7 @@ from sparsewire.checks import (
 from sparsewire.engines import Engine, dispatch
 from sparsewire.ops.bound import working_dtype
 from sparsewire.ops.density import DEGREES, DENSITIES, Density, Kind, hidden_logit, tame
+from sparsewire.ops.spread import _grid
 from sparsewire.ops.spread._chunked import ChunkedSpread
 
 # Below this number of pairs the table is cheaper to store than to recompute.
@@ -214,6 +215,12 @@ def _pairs(means: Tensor, variances: Tensor, values: Tensor, indices: Tensor, *_
 
 ENGINES = (
     Engine("triton", _fused),
+    Engine(
+        "grid",
+        functools.partial(_in_chunks, _grid.GridSpread),
+        takes=_grid.fits,
+        pays=lambda *args: _pairs(*args) > _SMALL_PAIRS and _grid.pays(*args),
+    ),
     Engine(
         "chunked",
         functools.partial(_in_chunks, ChunkedSpread),
