@@ -31,7 +31,7 @@ def check(layer, *shapes, modes=("rounded", "sampled", "expected"), backend="eag
                 results.append([y, *gradients])
                 layer.zero_grad()
             for got, want in zip(*results, strict=True):
-                torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)  # engines may differ
+                torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-4)  # engines may differ
 
 def adaptive():
     net = torch.nn.Sequential(torch.nn.Linear(5, 24), torch.nn.Unflatten(-1, (6, 4)))

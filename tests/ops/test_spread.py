@@ -259,7 +259,7 @@ without_tables = pytest.mark.parametrize(
 
 @without_tables
 def test_no_table_is_made_or_kept(density, name):
-    k, m, r = 256, 4096, 2
+    k, m, r = 512, 4096, 2
     leaves, fixed = case((), k, m, r, density=density)
     inputs = [tensor.float().requires_grad_() for tensor in leaves.values()]
     with LargestStorage() as largest, sizes_kept() as kept:
@@ -272,7 +272,7 @@ def test_no_table_is_made_or_kept(density, name):
 
 @without_tables
 def test_the_second_derivative_makes_no_table(density, name):
-    k, m, r = 256, 4096, 2
+    k, m, r = 512, 4096, 2
     leaves, fixed = case((), k, m, r, density=density)
     inputs = [tensor.float().requires_grad_() for tensor in leaves.values()]
     with LargestStorage() as largest:

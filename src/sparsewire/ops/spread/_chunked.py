@@ -8,8 +8,8 @@ from torch import Tensor
 
 from sparsewire.ops.density import Kind, hidden_logit
 
-# Pairs computed at once: a chunk of this many floats fits in a core's cache, or fills a GPU.
-_CHUNK_PAIRS = {"cpu": 2**17}
+# Pairs computed at once: so many that calls take little of the time, or that they fill a GPU.
+_CHUNK_PAIRS = {"cpu": 2**18}
 _CHUNK_PAIRS_ELSEWHERE = 2**22
 
 # Numbers that a softmax along memory computes at once; it is twenty times slower for shorter rows.
