@@ -27,6 +27,9 @@ from sparsewire.precision import without_autocast
 # largest grid that is always allowed.
 _GRID_CELLS, _SMALL_GRID = 8, 2**16
 
+# Continuous tuples in a context, from which a grid of its own is worth filling.
+_LEAST_TUPLES = 16
+
 # Elements of the rows computed at once.
 _CHUNK_ELEMENTS = 2**18
 
@@ -73,9 +76,9 @@ def fits(means: Tensor, variances: Tensor, values: Tensor, indices: Tensor, *how
 
 
 def pays(means: Tensor, variances: Tensor, values: Tensor, indices: Tensor, *how: Any) -> bool:
-    """Whether the grid takes less than half of the time of a table of pairs."""
+    """Whether the grid is faster than a table of pairs."""
     k, m = means.shape[-2], indices.shape[-2]
-    if k < _GRID_CELLS or not fits(means, variances, values, indices, *how):
+    if k < _LEAST_TUPLES or not fits(means, variances, values, indices, *how):
         return False
     grid = Grid.around(indices)
     return math.prod(grid.sizes) <= _GRID_CELLS * m and 2 * sum(grid.lengths) <= m
