@@ -1,5 +1,6 @@
 """The examples run from start to end, in any folder, and leave what they promise."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,18 @@ def test_example_runs(tmp_path: Path) -> None:
     assert made.name == "constraints.png"
     assert made.stat().st_size > 500
     assert str(made.relative_to(tmp_path)) in result.stdout
+
+
+def test_a_sparse_model_trains_and_is_recorded(tmp_path: Path) -> None:
+    names = ["ours", "random mask", "sampled, mixed", "sampled, price"]
+    words = ["--steps", "20", "--rates", "0.01", "--out", "rows.jsonl", "--methods", *names]
+    result = run("sparse_mlp.py", *words, folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [row["method"] for row in rows] == names
+    assert all(row["evaluated_loss"] < 2.25 for row in rows[:2])
+    assert rows[0]["trained_loss"] == rows[0]["evaluated_loss"]
+    assert {"command", "commit", "device", "torch", "seed"} <= rows[0].keys()
 
 
 def test_bad_arguments_are_named(tmp_path: Path) -> None:

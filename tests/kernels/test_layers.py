@@ -31,7 +31,7 @@ class Look(nn.Module):
 LAYERS: dict[str, Callable[[], sw.HyperLayer]] = {
     "bias": lambda: sw.SparseLayer((40,), (30,), tuples=50, bias=True),
     "three wirings": lambda: sw.SparseLayer(
-        (40,), (30,), tuples=50, context=5, wirings=3, density="student"
+        (40,), (30,), tuples=50, context=5, wirings=3, kernel="student"
     ),
     "shared values": lambda: sw.SparseLayer(
         (4, 10), (30,), template=sw.fan_in((30,), (4, 10), 2), share_values=[0] * 60
@@ -47,7 +47,7 @@ GATHERS: dict[str, Callable[[], sw.HyperLayer]] = {
         Look((6, 7), 4, 2), (6, 7), (4,), template=sw.fan_in((4,), (6, 7))
     ),
     "student, with bias": lambda: sw.HyperLayer(
-        Look((2, 9), 6, 2), (2, 9), (3, 2), template=sw.fan_in((3, 2), (2, 9)), density="student",
+        Look((2, 9), 6, 2), (2, 9), (3, 2), template=sw.fan_in((3, 2), (2, 9)), kernel="student",
         bias=True, global_samples=3, region=(2, 3),
     ),
     # One row of W twice and some never; the channel is fixed, the rest learned.
