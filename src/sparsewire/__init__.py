@@ -17,6 +17,7 @@ from sparsewire.nn.sources import (
     PacedTuples,
 )
 from sparsewire.nn.sparse import SparseLayer, SparseLinear
+from sparsewire.nn.sparsify import SparseConv2d, freeze, sparsify
 from sparsewire.nn.wiring import Sample, Wiring
 from sparsewire.ops import engine
 from sparsewire.rewire import Rewire
@@ -50,6 +51,7 @@ __all__ = [
     "Sample",
     "Schedule",
     "Shapes",
+    "SparseConv2d",
     "SparseLayer",
     "SparseLinear",
     "Template",
@@ -58,6 +60,7 @@ __all__ = [
     "capture",
     "engine",
     "fan_in",
+    "freeze",
     "ops",
     "order_loss",
     "soft_median",
@@ -68,4 +71,5 @@ __all__ = [
     "soft_topk",
     "sort_by",
     "sorting",
+    "sparsify",
 ]
