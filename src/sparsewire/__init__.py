@@ -7,6 +7,7 @@ from sparsewire.nn.frozen import FrozenLayer
 from sparsewire.nn.glimpse import Glimpse
 from sparsewire.nn.hyper import HyperLayer
 from sparsewire.nn.layout import Layout, Placed, Shapes, Template, fan_in
+from sparsewire.nn.parameter_groups import parameter_groups
 from sparsewire.nn.schedule import Schedule
 from sparsewire.nn.sources import (
     Banded,
@@ -63,6 +64,7 @@ __all__ = [
     "freeze",
     "ops",
     "order_loss",
+    "parameter_groups",
     "soft_median",
     "soft_permutation",
     "soft_quantile",
