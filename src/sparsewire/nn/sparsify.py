@@ -55,7 +55,8 @@ class SparseConv2d(nn.Module):
         self.dilation: Any = like.dilation
         reach = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
         ends = {"same": [(n // 2, n - n // 2) for n in reach], "valid": [(0, 0), (0, 0)]}
-        by_axis = ends[padding] if isinstance(padding, str) else [(n, n) for n in like.padding]
+        given: Any = like.padding
+        by_axis = ends[given] if isinstance(given, str) else [(n, n) for n in given]
         self.padding = [n for pair in reversed(by_axis) for n in pair]
         window = in_channels, *self.kernel_size
         count = window[0] * window[1] * window[2]
