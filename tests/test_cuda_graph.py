@@ -348,7 +348,7 @@ def test_cuda_training_is_the_eager_one(options: dict[str, Any]) -> None:
 @on_cuda
 @pytest.mark.parametrize("own", [False, True], ids=["default generator", "own generator"])
 def test_cuda_replays_draw_anew(own: bool) -> None:
-    layer = sw.SparseLayer((16,), (16,), tuples=16).cuda()
+    layer = sw.SparseLayer((16,), (16,), tuples=16, schedule=None).cuda()
     x = torch.randn(8, 16, device="cuda")
     generator = torch.Generator("cuda") if own else torch.cuda.default_generators[0]
 
@@ -498,6 +498,7 @@ def test_cuda_replays_learn_in_constant_memory_and_never_wait() -> None:
     torch.cuda.synchronize()
     assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == before
     assert loss.isfinite()
+    assert layer.source.steps > 1_000  # the layer counts replays, too
     assert torch.stack([step(x) for _ in range(100)]).mean() < first
 
 

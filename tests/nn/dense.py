@@ -22,6 +22,7 @@ from sparsewire import (
     HyperLayer,
     LowerTriangular,
     Sample,
+    Schedule,
     Wiring,
     fan_in,
 )
@@ -50,6 +51,7 @@ KINDS: dict[str, Callable[..., HyperLayer]] = {
     "shared values": _sparse((5,), (4,), tuples=6, share_values=[0, 1, 1, 2, 0, 2]),
     "student": _sparse((5,), (4,), tuples=6, kernel="student", edge="wrap"),
     "template": _sparse((2, 3), (3,), template=fan_in((3,), (2, 3), tuples=2)),
+    "scheduled": _sparse((5,), (4,), tuples=6, schedule=Schedule()),
     "lower": _hyper(LowerTriangular, (5,), (4,), tuples=6),
     "banded": _hyper(Banded, (5,), (4,), below=1, above=1, tuples=6),
     "blocks": _hyper(BlockDiagonal, (6,), (4,), blocks=2, tuples=3),
