@@ -34,6 +34,14 @@ def test_a_sparse_model_trains_and_is_recorded(tmp_path: Path) -> None:
     assert {"command", "commit", "device", "torch", "seed"} <= rows[0].keys()
 
 
+def test_layers_are_timed_and_recorded(tmp_path: Path) -> None:
+    result = run("sparse_speed.py", "--seconds", "0", "--out", "rows.jsonl", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert {"nn.Linear", "SparseLinear", "free", "frozen"} <= {row["layer"] for row in rows}
+    assert all(row["ms_forward_backward"] > 0 and row["commit"] for row in rows)
+
+
 def test_bad_arguments_are_named(tmp_path: Path) -> None:
     result = run("constraints.py", "--steps", "many", folder=tmp_path)
     assert result.returncode == 2
