@@ -25,11 +25,13 @@ from sparsewire_lab.provenance import clone, commit, describe, now
 HIDDEN, DENSITY, BATCH = 128, 0.05, 128
 TRAINED, VALIDATION = 1080, 360  # digits; the other 357 are for tests
 
-Layer = Callable[[int], nn.Module]
+Layer = Callable[[int], Any]  # a module, made for a run of so many steps
 
 
 class RandomMask(nn.Linear):
     """A linear layer whose outputs read random inputs, as many as `SparseLinear` has wires."""
+
+    mask: Tensor
 
     def __init__(self, ins: int, outs: int) -> None:
         super().__init__(ins, outs)
@@ -41,15 +43,14 @@ class RandomMask(nn.Linear):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -limit, limit)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight * self.mask, self.bias)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, self.weight * self.mask, self.bias)
 
 
 def sparse(**options: Any) -> Layer:
     return lambda steps: sw.SparseLinear(64, HIDDEN, density=DENSITY, **options)
 
 
-# What makes the first layer for a run of so many steps.
 METHODS: dict[str, Layer] = {
     "dense": lambda _: nn.Linear(64, HIDDEN),
     "random mask": lambda _: RandomMask(64, HIDDEN),
