@@ -106,7 +106,7 @@ def test_exactly_the_wasted_tuples_move(data, size, count, patience):
     offers = data.draw(st.lists(st.tuples(index, index), min_size=1, max_size=4 * count))
     one = setup(flat_layer(size, count), patience=patience, negligible=negligible)
     put(one.layer, means, values)
-    one.rewire.ages.copy_(torch.tensor(ages))
+    one.rewire.layers[0].ages.copy_(torch.tensor(ages))
     offer(one.rewire, offers[::-1], [float(i) for i in range(len(offers))])  # the worst has none
 
     held = held_by(one.layer)
@@ -124,9 +124,11 @@ def test_exactly_the_wasted_tuples_move(data, size, count, patience):
 
     one.rewire.rewire()
     assert held_by(one.layer) == want
-    assert one.rewire.ages.tolist() == [0 if i in moved else a + 1 for i, a in enumerate(ages)]
+    assert one.rewire.layers[0].ages.tolist() == [
+        0 if i in moved else a + 1 for i, a in enumerate(ages)
+    ]
     assert one.rewire.moves == len(moved)
-    assert (one.rewire.gradients == -1).all()
+    assert (one.rewire.layers[0].gradients == -1).all()
 
 
 # How a tuple begins at its new place.

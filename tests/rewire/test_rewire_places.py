@@ -22,7 +22,7 @@ def watched(one: Setup) -> list[Sample]:
     def watch(draw: Sample) -> None:
         indices = draw.indices
         draw.values.register_hook(lambda g: passes.append(Sample(indices, g.clone())))
-        one.rewire._on_sample(draw)
+        one.rewire.layers[0]._on_sample(draw)
 
     one.layer.on_sample = watch
     return passes
@@ -44,15 +44,21 @@ def samples(layer: HyperLayer, passes: Sequence[Sample]) -> list[Samples]:
 
 
 def kept_by(rewire: Rewire) -> Samples:
-    filled = rewire.gradients >= 0
-    return list(zip(rewire.gradients[filled].tolist(), rewire.places[filled].tolist(), strict=True))
+    filled = rewire.layers[0].gradients >= 0
+    return list(
+        zip(
+            rewire.layers[0].gradients[filled].tolist(),
+            rewire.layers[0].places[filled].tolist(),
+            strict=True,
+        )
+    )
 
 
 def assert_best_kept(rewire: Rewire, found: list[Samples]) -> None:
     """Of what was kept and each pass the best as many as fit, and of those each place once."""
     model: Samples = []
     for new in found:
-        best = sorted([*model, *new], reverse=True)[: len(rewire.gradients)]
+        best = sorted([*model, *new], reverse=True)[: len(rewire.layers[0].gradients)]
         model = [(g, place) for n, (g, place) in enumerate(best) if place not in _places(best[:n])]
     assert sorted(kept_by(rewire), reverse=True) == model
 
@@ -101,10 +107,10 @@ def test_kept_gradients_are_those_of_a_dense_matrix():
     y = one.layer(x)
     (y - target).square().mean().backward()
     dense = (2 * (y - target) / y.numel()).detach().T @ x
-    kept = one.rewire.gradients >= 0
+    kept = one.rewire.layers[0].gradients >= 0
     assert kept.sum() > 5
-    at = one.rewire.places[kept]
-    torch.testing.assert_close(one.rewire.gradients[kept], dense.flatten()[at].abs())
+    at = one.rewire.layers[0].places[kept]
+    torch.testing.assert_close(one.rewire.layers[0].gradients[kept], dense.flatten()[at].abs())
 
 
 def test_several_backward_passes_of_a_step_are_all_kept():
@@ -124,7 +130,7 @@ def test_places_that_are_not_allowed_are_never_kept(kind):
         x = torch.randn(10, *(size or 1 for size in one.layer.in_shape))
         everything = 10 * x.flatten(1).sum(1).view(-1, *[1] * len(one.layer.out_shape))
         (one.layer(x) - everything).square().mean().backward()  # asks for every place alike
-    places = one.rewire.places[one.rewire.gradients >= 0]
+    places = one.rewire.layers[0].places[one.rewire.layers[0].gradients >= 0]
     allowed = flat_index(torch.tensor(allowed_places(one.layer)), one.layer.space()).tolist()
     assert set(places.tolist()) <= set(allowed)
     found = samples(one.layer, passes)
@@ -146,10 +152,10 @@ def test_gradients_that_are_not_finite_are_not_kept():
 def test_passes_that_sample_nothing_are_not_watched(mode):
     one = setup(plain())
     one.layer(torch.randn(4, 9), mode=mode).sum().backward()
-    assert (one.rewire.gradients == -1).all()
+    assert (one.rewire.layers[0].gradients == -1).all()
     with torch.no_grad():
         one.layer(torch.randn(4, 9))
-    assert (one.rewire.gradients == -1).all()
+    assert (one.rewire.layers[0].gradients == -1).all()
 
 
 def test_a_pass_leaves_nothing_behind():
@@ -158,7 +164,7 @@ def test_a_pass_leaves_nothing_behind():
 
     def watch(draw: Sample) -> None:
         alive.append(weakref.ref(draw.values))
-        one.rewire._on_sample(draw)
+        one.rewire.layers[0]._on_sample(draw)
 
     one.layer.on_sample = watch
     for _ in range(3):

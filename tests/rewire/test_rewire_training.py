@@ -69,8 +69,8 @@ with torch.no_grad():
     layer.source.raw_means.fill_(3 / 7)
     layer.source.values.copy_(torch.tensor([4.0, 1.0, 1.0, 1.0]))
 mine = [[9, 4.0], [50, 2.0]] if rank == 0 else [[60, 3.0], [9, 1.0]]
-rewire.places[:2] = torch.tensor([int(place) for place, _ in mine])
-rewire.gradients[:2] = torch.tensor([size for _, size in mine])
+rewire.layers[0].places[:2] = torch.tensor([int(place) for place, _ in mine])
+rewire.layers[0].gradients[:2] = torch.tensor([size for _, size in mine])
 rewire.rewire()
 held = (layer.wiring().means.round().long() @ torch.tensor([8, 1])).tolist()
 layer.source.reset_parameters(torch.Generator().manual_seed(1))

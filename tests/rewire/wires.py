@@ -46,10 +46,10 @@ def put(layer: HyperLayer, means: Any, values: Any = None, raw_variances: Any = 
 
 def offer(rewire: Rewire, places: Sequence[Sequence[int]], sizes: Sequence[float]) -> None:
     """Let these be the places that were kept, with the sizes of their gradients."""
-    flat = flat_index(torch.tensor(places), rewire.layer.space())
-    rewire.gradients.fill_(-1.0)
-    rewire.places[: len(flat)] = flat
-    rewire.gradients[: len(flat)] = torch.tensor(sizes)
+    flat = flat_index(torch.tensor(places), rewire.layers[0].layer.space())
+    rewire.layers[0].gradients.fill_(-1.0)
+    rewire.layers[0].places[: len(flat)] = flat
+    rewire.layers[0].gradients[: len(flat)] = torch.tensor(sizes)
 
 
 def flat_layer(size: int, tuples: int, **options: Any) -> SparseLayer:

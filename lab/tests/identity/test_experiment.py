@@ -262,7 +262,7 @@ def test_methods_decide_what_is_built():
     for _ in range(5):
         trial.after_step()
     assert trial.rewire.steps == 5
-    assert trial.rewire.ages.tolist() == [2] * 8
+    assert trial.rewire.layers[0].ages.tolist() == [2] * 8
 
 
 def test_all_methods_start_from_the_same_tuples():
@@ -341,7 +341,7 @@ def test_judging_neither_uses_the_randomness_of_training_nor_changes_anything(me
     assert all(torch.equal(one[name], other[name]) for one, other in pairs for name in one)
     assert trial.model.training
     if trial.rewire is not None:
-        assert (trial.rewire.gradients == -1).all()
+        assert (trial.rewire.layers[0].gradients == -1).all()
 
 
 @pytest.mark.parametrize("at_once", [1000, 3000, 10_000, 20_000])

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsewire.annotations import Bool
+from sparsewire.annotations import Bool, Int
 from sparsewire.checks import check_count, check_rank, constant
 from sparsewire.nn.layout import Indices, Layout, Means, Placed, Samples, Shapes, Shares, along
 from sparsewire.ops import fractions
@@ -104,8 +104,6 @@ class BandedLayout(_IntervalLayout):
 class BlockDiagonalLayout(Layout):
     """W is zero outside of `blocks` equal blocks on its diagonal; tuples stay in their block."""
 
-    roaming = False
-
     def __init__(self, blocks: int, tuples: int) -> None:
         self.blocks = check_count("blocks", blocks, least=1)
         self.tuples = check_count("tuples", tuples, least=1)
@@ -128,6 +126,10 @@ class BlockDiagonalLayout(Layout):
         """Refuse contexts of tuples in different blocks."""
         if (each := self.tuples) % context:
             raise ValueError(f"context must divide {each}, the tuples of a block; got {context}")
+
+    def groups(self, tuples: int) -> Int[Tensor, " k"]:
+        """Return the block of each tuple."""
+        return torch.arange(tuples).div(self.tuples, rounding_mode="floor")
 
     def place(self, indices: Samples, values: Shares, shapes: Shapes) -> Placed:
         """Shift each context to its block."""

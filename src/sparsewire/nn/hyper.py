@@ -266,6 +266,13 @@ class HyperLayer(LinearMap):
         allowed = self.layout.allowed(indices, self._shapes(None))
         return indices, values if allowed is None else torch.where(allowed, values, math.nan)
 
+    def nearest_part(self, sample: Sample) -> tuple[Int[Tensor, "n e r"], Float[Tensor, "n e"]]:
+        """Return the 2^r tuples nearest to each mean of a sampled pass, and their values."""
+        nearest = 2 ** (rank := sample.indices.shape[-1])
+        each = nearest + self.local_samples + self.global_samples
+        indices, values = sample.indices.reshape(-1, each, rank), sample.values.reshape(-1, each)
+        return indices[:, :nearest], values[:, :nearest]
+
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any
     ) -> None:

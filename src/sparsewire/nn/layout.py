@@ -60,9 +60,6 @@ class Layout:
     Shapes are arguments, since the sizes of the input may change between calls.
     """
 
-    #: Whether every tuple may go to every allowed place.
-    roaming = True
-
     def space(self, shapes: Shapes) -> tuple[int, ...]:
         """Return the sizes of the learned columns; refuse shapes that do not fit the layout."""
         return (*shapes.outs, *shapes.ins)
@@ -73,6 +70,17 @@ class Layout:
 
     def check_context(self, tuples: int, context: int) -> None:
         """Refuse a context of tuples that must not compete."""
+
+    def groups(self, tuples: int) -> Int[Tensor, " k"] | None:
+        """Return a number from 0 for each tuple; None if every tuple may go to every place.
+
+        Tuples of one number may go to the same elements of W, those of different numbers may not.
+        """
+        return None
+
+    def learns_inputs_only(self, out_axes: int) -> bool:
+        """Whether every learned column is an input column."""
+        return not out_axes
 
     def bound(self, raw: Means, shapes: Shapes, edge: Edge) -> Means:
         """Bound raw tuples to means inside the allowed part of the learned space."""
@@ -109,8 +117,8 @@ class Template(Layout, nn.Module):
     All tuples of a context have the same fixed columns, so that values stay in their template.
     """
 
-    roaming = False
     table: Tensor
+    _groups: Tensor | None
 
     def __init__(self, table: Int[Tensor, "k r"]) -> None:
         super().__init__()
@@ -137,6 +145,9 @@ class Template(Layout, nn.Module):
         runs = torch.unique_consecutive(table, dim=0, return_counts=True)[1]
         self._runs: list[int] = runs.unique().tolist()
         self.register_buffer("table", table)
+        fixed = table[:, list(self._largest)]
+        groups = torch.unique(fixed, dim=0, return_inverse=True)[1] if self._largest else None
+        self.register_buffer("_groups", groups, persistent=False)
 
     def space(self, shapes: Shapes) -> tuple[int, ...]:
         """Return the sizes of the learned columns."""
@@ -166,6 +177,14 @@ class Template(Layout, nn.Module):
                 f"in runs of {self._runs}; got {context}"
             )
 
+    def groups(self, tuples: int) -> Int[Tensor, " k"] | None:
+        """Return the number of the fixed columns of each tuple."""
+        return self._groups
+
+    def learns_inputs_only(self, out_axes: int) -> bool:
+        """Whether every learned column is an input column."""
+        return self.learned[0] >= out_axes
+
     def place(self, indices: Samples, values: Shares, shapes: Shapes) -> Placed:
         """Combine the learned columns with the fixed ones of their context."""
         fixed = self.table[:: len(self.table) // indices.shape[-3]]
@@ -179,8 +198,7 @@ class Template(Layout, nn.Module):
 
     def reading(self, shapes: Shapes, device: torch.device) -> Reading | None:
         """Return what contexts of one tuple read and write; None if an output column is learned."""
-        outs = len(shapes.outs)
-        if self.learned[0] < outs:
+        if not self.learns_inputs_only(outs := len(shapes.outs)):
             return None
         reading = None if torch.compiler.is_compiling() else self._readings.get((shapes, device))
         if reading is None:
