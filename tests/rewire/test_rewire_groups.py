@@ -28,9 +28,11 @@ def groups_of(layer: HyperLayer) -> list[int]:
     return groups.tolist()
 
 
-def fan_layer(counts: list[int], size: int, **options: Any) -> SparseLayer:
-    """A layer whose outputs have these numbers of wires."""
+def fan_layer(counts: list[int], size: int, mixed: bool = False, **options: Any) -> SparseLayer:
+    """A layer whose outputs have these numbers of wires, one after another or mixed."""
     outs = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    if mixed:
+        outs = outs[torch.randperm(len(outs), generator=seeded(0))]
     table = torch.stack([outs, torch.full_like(outs, -1)], 1)
     options = {"edge": "clamp", "seed": 0, "template": table, **options}
     return sampled_layer((size,), (len(counts),), **options)
@@ -65,9 +67,9 @@ def layers(draw: st.DrawFn) -> Callable[[], HyperLayer]:
         size, blocks = draw(st.integers(2, 3)), draw(st.integers(1, 3))
         return partial(block_layer, blocks, draw(st.integers(1, 3)), size)
     counts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-    context = draw(st.sampled_from([None, 1]))
+    context = draw(st.sampled_from([None, 1]))  # None: the largest
     size = draw(st.integers(4, 6))
-    return partial(fan_layer, counts, size, context=context)
+    return partial(fan_layer, counts, size, draw(st.booleans()), context=context)
 
 
 @settings(max_examples=100)
@@ -123,7 +125,9 @@ def test_groups_move_as_layers_of_their_own(data, make, patience):
 
 
 @pytest.mark.parametrize("counts", [[2, 2, 2], [1, 3, 2]])
-@pytest.mark.parametrize("options", [{}, {"context": 1}, {"context": 1, "wirings": 3}])
+@pytest.mark.parametrize(
+    "options", [{}, {"context": 1}, {"context": 1, "wirings": 3}, {"mixed": True}]
+)
 def test_saved_places_are_those_of_their_group(counts, options):
     """Their gradients are those of a dense matrix, at the output of the group."""
     layer = fan_layer(counts, 9, **options)
@@ -227,6 +231,25 @@ def test_rewiring_groups_copies_nothing_from_the_host(kind):
     with HostNumbers() as numbers:
         step()
     assert numbers.count == 0
+
+
+@pytest.mark.parametrize("counts", [[1, 1], [2, 4]])
+def test_places_of_all_groups_must_have_numbers(counts):
+    outs = torch.arange(2).repeat_interleave(torch.tensor(counts))
+    table = torch.stack([outs, *[torch.full_like(outs, -1)] * 2], 1)
+    layer = SparseLayer((2**31, 2**31), (2,), template=table, schedule=None)
+    with pytest.raises(ValueError, match=r"layer must have fewer than 2\*\*63 places"):
+        setup(layer.double())
+
+
+def test_fixed_inputs_and_learned_outputs_make_groups_too():
+    table = torch.tensor([[-1, 0], [-1, 0], [-1, 2], [-1, 2]])
+    layer = sampled_layer((3,), (9,), template=table, edge="clamp", seed=0)
+    one = setup(layer)
+    put(layer, [[4.0], [4.0], [4.0], [6.0]], [1.0, 0.5, 1.0, 1.0])
+    offer_by_group(one, {0: [((6,), 2.0)], 1: [((1,), 9.0)]})
+    one.rewire.rewire()
+    assert held(layer) == [(4,), (6,), (4,), (6,)]
 
 
 # Distinct inputs.
