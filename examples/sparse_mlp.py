@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
 import torch
@@ -73,6 +74,10 @@ WAYS = list(METHODS)[5:]
 
 def main() -> None:
     args = parse_arguments()
+    if args.table is not None:
+        rows = [json.loads(line) for line in args.table.read_text().splitlines()]
+        print("\n\n".join("\n".join(lines) for lines in (rates_table(rows), ways_table(rows))))
+        return
     torch.set_num_threads(1)  # the tensors are small: more threads only wait for each other
     home = clone() or Path()
     origin = {"command": " ".join(["python", *sys.argv]), "commit": commit(home), "date": now()}
@@ -141,6 +146,45 @@ def show(row: dict[str, Any]) -> str:
     )
 
 
+def rates_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return test accuracies by method and rate, in Markdown."""
+    rows = [row for row in rows if row["part"] == "test"]
+    rates = sorted({row["rate"] for row in rows})
+    lines = [f"| first layer | seeds | {' | '.join(f'lr {rate:g}' for rate in rates)} |"]
+    lines.append("|---|---|" + "---|" * len(rates))
+    for method in dict.fromkeys(row["method"] for row in rows):
+        by_rate = [[r for r in rows if (r["method"], r["rate"]) == (method, x)] for x in rates]
+        cells = [f"{mean_of(some)} ± {100 * pstdev(accuracies(some)):.2f} %" for some in by_rate]
+        lines.append(f"| {method} | {len(by_rate[0])} | {' | '.join(cells)} |")
+    return lines
+
+
+def ways_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return validation accuracies and gaps by method and length, in Markdown."""
+    rows = [row for row in rows if row["part"] == "validation"]
+    lengths = sorted({row["steps"] for row in rows})
+    lines = [f"| | {' | '.join(f'{n:,} steps: best, worst, gap' for n in lengths)} |"]
+    lines.append("|---|" + "---|" * len(lengths))
+    for method in dict.fromkeys(row["method"] for row in rows):
+        cells = []
+        for length in lengths:
+            some = [r for r in rows if (r["method"], r["steps"]) == (method, length)]
+            rates = {row["rate"] for row in some}
+            by_rate = [mean_of([r for r in some if r["rate"] == rate]) for rate in rates]
+            gap = max(abs(r["evaluated_loss"] - r["trained_loss"]) for r in some)
+            cells.append(f"{max(by_rate)} %, {min(by_rate)} %, {gap:.3f}")
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return lines
+
+
+def accuracies(rows: list[dict[str, Any]]) -> list[float]:
+    return [row["accuracy"] for row in rows]
+
+
+def mean_of(rows: list[dict[str, Any]]) -> str:
+    return f"{100 * fmean(accuracies(rows)):.2f}"
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="default: the first five")
@@ -149,6 +193,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--part", choices=["validation", "test"], default="validation")
     parser.add_argument("--out", type=Path, help="file to add JSON lines to; printed if not given")
+    parser.add_argument("--table", type=Path, help="only print tables of this record, in Markdown")
     return parser.parse_args()
 
 

@@ -34,6 +34,16 @@ def test_a_sparse_model_trains_and_is_recorded(tmp_path: Path) -> None:
     assert {"command", "commit", "device", "torch", "seed"} <= rows[0].keys()
 
 
+def test_tables_of_the_page_are_those_of_its_record(tmp_path: Path) -> None:
+    record = EXAMPLES.parent / "results" / "sparse_mlp.jsonl"
+    result = run("sparse_mlp.py", "--table", str(record), folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    page = (EXAMPLES.parent / "docs" / "sparse-layers.md").read_text()
+    tables = result.stdout.strip().split("\n\n")
+    assert len(tables) == 2
+    assert all(table in page for table in tables)
+
+
 def test_layers_are_timed_and_recorded(tmp_path: Path) -> None:
     result = run("sparse_speed.py", "--seconds", "0", "--out", "rows.jsonl", folder=tmp_path)
     assert result.returncode == 0, result.stderr
