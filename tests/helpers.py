@@ -23,7 +23,9 @@ prefixes = st.lists(st.integers(0, 3), max_size=2).map(tuple)
 
 def sampled_layer(*args: Any, **options: Any) -> sw.SparseLayer:
     """A layer without a schedule: the paper's, whose wirings are sampled in training."""
-    return sw.SparseLayer(*args, **{"schedule": None, **options})
+    layer = sw.SparseLayer(*args, **{"schedule": None, **options})
+    layer.warns = False
+    return layer
 
 
 def pairwise(**axes: Sequence[Any]) -> list[dict[str, Any]]:

@@ -129,7 +129,7 @@ def test_two_processes_end_and_record_as_one_does(two: tuple[Path, str], tmp_pat
     assert second["curve"]["step"] == first["curve"]["step"]
     losses = [torch.tensor(record["curve"]["loss"][1:]) for record in (first, second)]
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-4, atol=1e-5)
-    moves = [int(state["extras"]["rewire"]["moves"]) for state in (one, other)]
+    moves = [int(state["extras"]["rewire"]["layers"][0]["moves"]) for state in (one, other)]
     assert moves[0] == moves[1] > 0
 
 

@@ -29,8 +29,9 @@ from torch.overrides import TorchFunctionMode
 
 import sparsewire as sw
 from sparsewire import HyperLayer, Rewire, Wiring
+from sparsewire.nn.wiring import contributions
 from sparsewire.ops import flat_index, rounded
-from sparsewire.rewire import contributions, find_keepers
+from sparsewire.rewire import find_keepers
 from sparsewire.rewire.places import is_in, unflatten
 
 # What a tuple contributes.

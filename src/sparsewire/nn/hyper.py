@@ -94,6 +94,8 @@ class HyperLayer(LinearMap):
     """
 
     value_of: Tensor | None
+    #: Whether there was a pass in training.
+    was_trained = False
     #: Called with every sample of a pass in training, before it is used; see `sparsewire.Rewire`.
     on_sample: Callable[[Sample], None] | None = None
     #: A number on the layer's device that multiplies what variances have above their floor. Change
@@ -316,6 +318,8 @@ class HyperLayer(LinearMap):
     ) -> Placed:
         """Return the elements of W in one pass."""
         straight = mode == "straight-through"
+        if self.training and not torch.compiler.is_compiling():
+            self.was_trained = True
         given = wiring._replace(values=wiring.values.detach()) if straight else wiring
         sample = self._sample(given, shapes, mode, generator)
         if self.on_sample is not None and sample.values.requires_grad and mode in _SAMPLING:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,8 +16,12 @@ from sparsewire.nn.layout import Layout, Placed, Shapes, Template
 from sparsewire.nn.layout import fan_in as template_of
 from sparsewire.nn.schedule import Schedule
 from sparsewire.nn.sources import FreeTuples, PacedTuples
-from sparsewire.nn.wiring import check_value_numbers
+from sparsewire.nn.wiring import check_value_numbers, contributions
 from sparsewire.ops.bound import Edge
+
+# The share of values at their nearest places below which, and of wires that share their places
+# above which, `eval()` warns.
+_BLURRED, _CROWDED = 0.5, 0.5
 
 # The initial variance of `SparseLinear`: a wire learns from the places beside its own.
 _NARROW = 1.5
@@ -56,6 +60,10 @@ class SparseLayer(HyperLayer):
         >>> layer.eval().freeze().coo().shape
         torch.Size([64, 64])
     """
+
+    #: Whether `eval()` warns, once, where wirings were sampled in training whose variances are so
+    #: wide that rounded ones differ, or where many wires share places.
+    warns = True
 
     def __init__(
         self,
@@ -112,6 +120,37 @@ class SparseLayer(HyperLayer):
                 f"{context} tuples compete for {places} places, so that some share a place and "
                 "their values add up there; fewer tuples, or smaller contexts, would do",
                 stacklevel=2,
+            )
+
+    def train(self, mode: bool = True) -> "SparseLayer":
+        """Change to training or evaluation; warn once if they are far apart, see `warns`."""
+        ends = self.training and not mode and self.was_trained
+        known = None not in self.in_shape and not self.source.raw_means.is_meta
+        problems = "; ".join(self._problems()) if ends and known and self.warns else ""
+        if problems:
+            self.warns = False
+            name = type(self).__name__
+            warnings.warn(f"{name} may not evaluate as it was trained: {problems}", stacklevel=2)
+        return super().train(mode)
+
+    @torch.no_grad()
+    def _problems(self) -> Iterator[str]:
+        wiring = self.wiring()
+        weights = wiring.values.abs()
+        if self.train_mode == "sampled" and self.evaluation == "rounded":
+            left = (contributions(wiring).sum() / weights.sum()).item()
+            if left < _BLURRED:
+                yield (
+                    f"its nearest place kept {left:.0%} of a value in training, and has all of it "
+                    "in evaluation; train longer with a schedule, with "
+                    "train_mode='straight-through', or set evaluation='sampled'"
+                )
+        wires = int((weights > 0).sum())
+        shared = 1 - len(self.freeze().values) / max(wires, 1)
+        if shared > _CROWDED:
+            yield (
+                f"{shared:.0%} of {wires} wires share a place with a stronger one; use "
+                "sparsewire.Rewire in training, or fewer wires"
             )
 
 

@@ -101,6 +101,20 @@ def check_value_numbers(
     return value_of, int(value_of.max()) + 1
 
 
+def contributions(wiring: Wiring) -> Float[Tensor, " k"]:
+    """Return |v| times the share of a density that stays at its mean, on the integers.
+
+    Σ_j exp(−j² / 2σ²) over the integers is √(2π σ²) for wide densities, and 1 for narrow ones.
+
+    Examples:
+        >>> one = torch.tensor([[1.0], [1.0]])
+        >>> contributions(Wiring(one, torch.tensor([[0.1], [100.0]]), torch.tensor([-1.0, 1.0])))
+        tensor([1.0000, 0.0399])
+    """
+    mass = (2 * math.pi * wiring.variances).sqrt().clamp(min=1).prod(-1)
+    return wiring.values.abs() / mass
+
+
 def without_copies(tensor: Tensor) -> Tensor:
     """Return an expanded tensor with its copies left out, so that none is computed with."""
     for axis, stride in enumerate(tensor.stride()):

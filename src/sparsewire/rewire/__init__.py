@@ -2,6 +2,6 @@
 
 from sparsewire.rewire.layer import LayerRewiring
 from sparsewire.rewire.rewire import Rewire
-from sparsewire.rewire.wasted import contributions, find_keepers
+from sparsewire.rewire.wasted import find_keepers
 
-__all__ = ["LayerRewiring", "Rewire", "contributions", "find_keepers"]
+__all__ = ["LayerRewiring", "Rewire", "find_keepers"]

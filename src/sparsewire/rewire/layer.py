@@ -11,11 +11,11 @@ from sparsewire.annotations import Bool, Int
 from sparsewire.checks import check_count, check_range
 from sparsewire.nn.hyper import HyperLayer
 from sparsewire.nn.sources import FreeTuples
-from sparsewire.nn.wiring import Sample
+from sparsewire.nn.wiring import Sample, contributions
 from sparsewire.ops import flat_index, mark_repeats
 from sparsewire.ops.bound import raw_variance
 from sparsewire.rewire.places import is_in, match, number_places, pooled, unflatten
-from sparsewire.rewire.wasted import contributions, find_keepers
+from sparsewire.rewire.wasted import find_keepers
 
 # Variance above the floor with which a tuple starts at its new place.
 _FRESH_VARIANCE = 0.01

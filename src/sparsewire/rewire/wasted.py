@@ -1,4 +1,4 @@
-"""Which tuples contribute, and which share the places of a stronger one."""
+"""Which tuples share the places of a stronger one."""
 
 import itertools
 import math
@@ -9,25 +9,10 @@ from torch import Tensor
 
 from sparsewire.annotations import Float, Int
 from sparsewire.checks import constant
-from sparsewire.nn.wiring import Wiring
 from sparsewire.rewire.places import number_places
 
 # Tuples of different places that are nearer than this share both places; settled ones are 1 apart.
 _TOO_NEAR = 0.7
-
-
-def contributions(wiring: Wiring) -> Float[Tensor, " k"]:
-    """Return |v| times the share of a density that stays at its mean, on the integers.
-
-    Σ_j exp(−j² / 2σ²) over the integers is √(2π σ²) for wide densities, and 1 for narrow ones.
-
-    Examples:
-        >>> one = torch.tensor([[1.0], [1.0]])
-        >>> contributions(Wiring(one, torch.tensor([[0.1], [100.0]]), torch.tensor([-1.0, 1.0])))
-        tensor([1.0000, 0.0399])
-    """
-    mass = (2 * math.pi * wiring.variances).sqrt().clamp(min=1).prod(-1)
-    return wiring.values.abs() / mass
 
 
 def find_keepers(

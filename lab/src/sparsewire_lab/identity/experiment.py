@@ -181,6 +181,7 @@ class IdentityTrial(Trial):
                 "schedule": None,  # as in the paper
             }
             model = self.layer = SparseLayer((n,), (n,), args.tuples, **samples, **given)
+            self.layer.warns = False  # what rounding changes is measured
         model.to(device)
         optimizer = torch.optim.Adam(self.parameter_groups(), lr=args.lr or 0.005, fused=True)
         self.rewire = None
