@@ -8,6 +8,7 @@ the digits of the training, with the layer as it was trained and as it is evalua
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -80,7 +81,7 @@ def main() -> None:
         return
     torch.set_num_threads(1)  # the tensors are small: more threads only wait for each other
     home = clone() or Path()
-    origin = {"command": " ".join(["python", *sys.argv]), "commit": commit(home), "date": now()}
+    origin = {"command": shlex.join(["python", *sys.argv]), "commit": commit(home), "date": now()}
     origin |= describe(torch.device("cpu"))
     for method in args.methods or list(METHODS)[:5]:
         for rate in args.rates:

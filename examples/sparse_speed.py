@@ -5,6 +5,7 @@ python examples/sparse_speed.py --out speed.jsonl
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -40,7 +41,7 @@ def main() -> None:
     args = parse_arguments()
     torch.set_num_threads(1)
     x = torch.randn(BATCH, INS, requires_grad=True)
-    origin = {"command": " ".join(["python", *sys.argv]), "commit": commit(clone() or Path())}
+    origin = {"command": shlex.join(["python", *sys.argv]), "commit": commit(clone() or Path())}
     origin |= {"date": now(), **describe(torch.device("cpu"))}
     for name, layer in layers().items():
         row: dict[str, Any] = {"layer": name}
