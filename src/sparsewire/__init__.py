@@ -15,7 +15,6 @@ from sparsewire.nn.sources import (
     Convolution,
     FreeTuples,
     LowerTriangular,
-    PacedTuples,
 )
 from sparsewire.nn.sparse import SparseLayer, SparseLinear
 from sparsewire.nn.sparsify import SparseConv2d, freeze, sparsify
@@ -45,7 +44,6 @@ __all__ = [
     "HyperLayer",
     "Layout",
     "LowerTriangular",
-    "PacedTuples",
     "Placed",
     "QuickSort",
     "Rewire",

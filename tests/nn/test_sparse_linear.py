@@ -100,7 +100,7 @@ def test_the_start_is_that_of_a_linear_layer():
 
 def test_a_seed_repeats_the_start():
     assert_same(linear().state_dict(), linear().state_dict(), rtol=0, atol=0)
-    assert not torch.equal(linear(seed=1).source.places, linear().source.places)
+    assert not torch.equal(linear(seed=1).source.pace.places, linear().source.pace.places)
 
 
 def test_it_is_made_on_a_device_and_in_a_dtype():
@@ -156,7 +156,7 @@ def test_rewiring_moves_wires_that_share_a_place():
     layer = SparseLayer((9,), (8,), tuples=6, seed=0)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.01)
     rewire = Rewire(layer, optimizer, every=4)
-    layer.source.places.copy_(torch.tensor([0.5, 0.5]))
+    layer.source.pace.places.copy_(torch.tensor([0.5, 0.5]))
     for _ in range(60):
         x = torch.randn(32, 9)
         (layer(x) - x[:, :8]).square().sum().backward()

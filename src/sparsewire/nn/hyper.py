@@ -12,6 +12,7 @@ from sparsewire.checks import check_choice, check_count, check_range, check_rank
 from sparsewire.nn.apply import contract_placed, join_batch, read_directly, split_batch
 from sparsewire.nn.frozen import FrozenLayer, LinearMap
 from sparsewire.nn.layout import Placed, Shapes, Template, choose_layout, region_sizes
+from sparsewire.nn.sources import FreeTuples
 from sparsewire.nn.wiring import (
     Sample,
     Wiring,
@@ -68,7 +69,7 @@ class HyperLayer(LinearMap):
         bias: Whether to add a dense bias to the output.
         train_mode: What a pass in training does: `"sampled"`, the paper's, or `"straight-through"`:
             the output of rounded tuples, as in evaluation, with the gradient of a sampled pass for
-            means and variances.
+            means and variances. If not given, `"straight-through"` for sources with a schedule.
         evaluation: What `eval()` does: `"rounded"` (each value at its nearest index), `"sampled"`
             (as in training) or `"expected"` (each value spread over every index of a window:
             the expectation under its density, without sampling).
@@ -126,7 +127,7 @@ class HyperLayer(LinearMap):
         degrees: float = 1.0,
         tolerance: float = 1e-7,
         bias: bool = False,
-        train_mode: Mode = "sampled",
+        train_mode: Mode | None = None,
         evaluation: Mode = "rounded",
         window: int | Sequence[int] | None = None,
         features: int = 0,
@@ -148,6 +149,7 @@ class HyperLayer(LinearMap):
         self.kernel: Density = check_choice("kernel", kernel, DENSITIES)
         self.degrees = check_range("degrees", degrees, *DEGREES)
         self.tolerance = check_range("tolerance", tolerance, 0.0, 1.0)
+        train_mode = getattr(source, "train_mode", "sampled") if train_mode is None else train_mode
         self.train_mode: Mode = check_choice("train_mode", train_mode, MODES)
         self.evaluation: Mode = check_choice("evaluation", evaluation, MODES)
         self.window = window
@@ -157,6 +159,8 @@ class HyperLayer(LinearMap):
         self.bias = nn.Parameter(torch.zeros(self.out_shape)) if bias else None
         if None not in self.in_shape:
             space = check_rank("the learned space", self.layout.space(self._shapes(None)))
+            if isinstance(source, FreeTuples):
+                source.start_in(space)
             region_sizes("region", region, space)
             region_sizes("window", window, space)
 

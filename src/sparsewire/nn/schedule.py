@@ -12,6 +12,9 @@ from sparsewire.checks import check_count, check_range
 # The share of a run of known length after which variances are at their floor and means at rest.
 _SETTLED = 0.7
 
+# Places in a step at first, where values are learned beside the means, and where they are fixed.
+_SPEED, _SPEED_ALONE = 0.05, 0.2
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -23,11 +26,12 @@ class Schedule:
 
     Args:
         steps: Number of steps after which the factor is a half, if no end is known.
-        speed: Places by which a mean moves in one of the first steps (root mean square).
+        speed: Places by which a mean moves in one of the first steps (root mean square). If not
+            given, 0.05, and 0.2 where values are fixed: then none have to follow.
         end: Number of steps of the whole training, if it is known.
 
     Examples:
-        >>> schedule = Schedule(steps=100)
+        >>> schedule = Schedule(steps=100)  # half as fast after 100 steps
         >>> [round(schedule.factor(torch.tensor(float(t))).item(), 2) for t in (0, 100, 900)]
         [1.0, 0.5, 0.1]
         >>> Schedule(end=1000).factor(torch.tensor(700.0)).item()
@@ -35,14 +39,20 @@ class Schedule:
     """
 
     steps: int = 500
-    speed: float = 0.05
+    speed: float | None = None
     end: int | None = None
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps, least=1)
-        check_range("speed", self.speed, 0.0, 1e3)
+        if self.speed is not None:
+            check_range("speed", self.speed, 0.0, 1e3)
         if self.end is not None:
             check_count("end", self.end, least=1)
+
+    def first_speed(self, learn_values: bool) -> float:
+        """Return the speed of the first steps, in places."""
+        usual = _SPEED if learn_values else _SPEED_ALONE
+        return usual if self.speed is None else self.speed
 
     def factor(self, t: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Return the factor after t steps."""

@@ -15,7 +15,7 @@ from sparsewire.nn.hyper import HyperLayer, Mode
 from sparsewire.nn.layout import Layout, Placed, Shapes, Template
 from sparsewire.nn.layout import fan_in as template_of
 from sparsewire.nn.schedule import Schedule
-from sparsewire.nn.sources import FreeTuples, PacedTuples
+from sparsewire.nn.sources import FreeTuples
 from sparsewire.nn.wiring import check_value_numbers, contributions
 from sparsewire.ops.bound import Edge
 
@@ -92,27 +92,17 @@ class SparseLayer(HyperLayer):
             "values": values, "learn_values": learn_values, "value_count": count, "seed": seed
         }  # fmt: skip
         learned = layout.learned if isinstance(layout, Template) else range(len(outs) + len(ins))
-        if schedule is None:
-            edge = "sigmoid" if edge is None else edge
-            source = FreeTuples(tuples, len(learned), edge=edge, **common)
-        else:
-            if not isinstance(schedule, Schedule):
-                kind = type(schedule).__name__
-                raise TypeError(f"schedule must be a sparsewire.Schedule or None; got {kind}")
-            if edge is not None:
-                raise ValueError(f"edge must be None with a schedule; got {edge!r}")
+        given: dict[str, Any] = {"schedule": schedule, "edge": edge}
+        if schedule is not None:
             check_count("tuples", tuples, least=1)
             sizes = (*outs, *ins)
-            source = PacedTuples(
-                [sizes[i] for i in learned if i < len(sizes)],
-                tuples,
-                together=layout.default_context(tuples),
-                schedule=schedule,
-                variance=variance,
-                scale=1 / math.sqrt(max(1.0, tuples / math.prod(outs))),
-                **common,
-            )
-            options.setdefault("train_mode", "straight-through")
+            given |= {
+                "sizes": [sizes[i] for i in learned if i < len(sizes)],
+                "together": layout.default_context(tuples),
+                "variance": variance,
+                "scale": 1 / math.sqrt(max(1.0, tuples / math.prod(outs))),
+            }
+        source = FreeTuples(tuples, len(learned), **common, **given)
         super().__init__(source, ins, outs, template=template, share_values=numbers, **options)
         context = self._context(tuples)
         if None not in ins and context > (places := math.prod(self.space())):
