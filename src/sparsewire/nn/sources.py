@@ -16,7 +16,7 @@ from sparsewire.nn.constraints import (
 )
 from sparsewire.nn.layout import Layout
 from sparsewire.nn.pace import Pace
-from sparsewire.nn.schedule import Schedule
+from sparsewire.nn.schedule import Schedule, start_by_mass
 from sparsewire.ops.bound import EDGES, Edge
 
 # An axis whose size may change, or is not known yet, counts as one of so many places.
@@ -46,6 +46,7 @@ class FreeTuples(nn.Module):
         scale: Largest size of the initial values.
         variance: Initial variance on the longest axis, in places; about a fifth of its size if not
             given.
+        by_inputs: Whether `start_by` is to be called with the first inputs.
 
     Without a schedule all raw numbers start from N(0, 1), as in the paper's code, which puts the
     means around the middle of every axis and makes the variances about a fifth of its size. With
@@ -77,6 +78,7 @@ class FreeTuples(nn.Module):
         together: int | None = None,
         scale: float = 1.0,
         variance: float | None = None,
+        by_inputs: bool = False,
     ) -> None:
         super().__init__()
         check_count("tuples", tuples, least=1)
@@ -105,6 +107,7 @@ class FreeTuples(nn.Module):
             self.values = nn.Parameter(torch.empty(count))
         else:
             self.register_buffer("values", torch.empty(count))
+        self.by_inputs = by_inputs
         self.pace = None
         if schedule is not None:
             self.pace = Pace(schedule, schedule.first_speed(learn_values), self.raw_means)
@@ -121,8 +124,22 @@ class FreeTuples(nn.Module):
             self._begin()
 
     @torch.no_grad()
+    def start_by(self, mass: Float[Tensor, " n"]) -> None:
+        """Start where there is mass, a number for each place in row-major order; once."""
+        if self.pace is not None and self.sizes is not None:
+            places = self.pace.places
+            places.copy_(start_by_mass(places, mass, self.sizes, self.together))
+        self.waits = False
+
+    def _load_from_state_dict(self, *args: Any) -> None:  # pyright: ignore
+        self.waits = False
+        super()._load_from_state_dict(*args)
+
+    @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Start anew, with other random numbers."""
+        #: Whether the start is still to be chosen by the first inputs.
+        self.waits = self.by_inputs
         if self.pace is not None:
             nn.init.zeros_(self.raw_means)
             nn.init.zeros_(self.raw_variances)
