@@ -42,5 +42,5 @@ class Call(NamedTuple):
     temperature: Tensor
     """(b, 1) in the dtype of the keys, positive and finite."""
     levels: Tensor | None
-    """(b, l) in the dtype of the keys, in any order; None for 0 … n."""
+    """(b, l) in float64, in any order; None for 0 … n."""
     tails: Tails
