@@ -31,6 +31,7 @@ from sparsewire.sorting import (
     soft_rank,
     soft_sort,
     soft_topk,
+    soft_topk_mask,
     sort_by,
 )
 
@@ -71,6 +72,7 @@ __all__ = [
     "soft_rank",
     "soft_sort",
     "soft_topk",
+    "soft_topk_mask",
     "sort_by",
     "sorting",
     "sparsify",

@@ -1,46 +1,52 @@
-"""Sorting with a gradient: soft versions of torch's family of sorting functions.
+"""Sorting with a gradient: torch's family of sorting functions, continuous and differentiable.
 
-Quicksort with medians as pivots, as in the paper, cuts every bucket log₂ n times into halves by a
-half-permutation (`sparsewire.sorting.halves`). Here a bucket is already in order when it is cut, so
-elements far from the cut stay where they are, and only a few around it, `reach` on each side, are
-mixed. There is one cut between any two neighbours in the order: the whole costs O(n log n) for the
-sort and O(n · reach) for the mixing, and nothing of size n × n is stored, unless a permutation is
-asked for.
+Every key x_i is replaced by a Laplace distribution of width T, the temperature. With its
+distribution function F, S(b) = Σ_i F((b − x_i) / T) is the expected number of keys below b. From
+this one function follow all others:
+
+- the rank of an element is S(x_i) − 1/2, from 0; equal keys have equal ranks;
+- thresholds b_k solve S(b_k) = k for k = 0 … n;
+- the permutation P_ki = F((b_{k+1} − x_i) / T) − F((b_k − x_i) / T) has rows and columns that sum
+  to one, and P x is in order.
+
+The idea is that of LapSum (Struski et al., ICML 2025). It costs one sort and O(n) operations, and
+nothing of size n × n is stored unless a permutation is asked for. All results are continuous in the
+keys, also where two of them meet, and have derivatives of any order.
 
 All functions share these arguments:
 
-- `dim`: the dimension that is sorted; all others are a batch.
-- `descending`: whether the largest come first.
-- `temperature`: distance of two keys at which their order becomes doubtful. None takes the mean
-  distance of neighbours for evenly spaced keys: four times their mean absolute deviation from the
-  median, over n. It thus follows the scale of the input and the number of elements. With 0 the
-  result is exactly torch's, and the keys get no gradient but that of a sort.
-- `distribution`: how doubt falls with distance, see `sparsewire.sorting.log_odds`. The default has
-  heavy tails: a pair has a gradient, in float32 up to about 10⁸ temperatures apart.
-- `reach`: number of elements on each side of a cut that take part in it.
+- `dim`: the dimension that is sorted; all others are a batch. `descending`: the largest first.
+- `temperature`: the distance of two keys at which their order becomes doubtful; a number, or a
+  tensor with one for each row (the shape of x without `dim`, or with size 1 there). At 0 the
+  result is exactly torch's; ranks of equal keys are averaged. None takes √12 standard deviations
+  over n, the distance of neighbours of evenly spaced keys. It is a constant for the gradient,
+  follows the scale of the row, and is 1 where all keys are equal: as they meet, results jump.
+- `tails`: `"light"` is Laplace's distribution, whose gradient falls by e with every temperature of
+  distance; `"heavy"` averages four with temperatures T, 8 T, 64 T and 512 T, for keys that are far
+  from where they belong, at four times the cost.
+- `mask`: a boolean tensor that broadcasts to x, True for valid elements. The others, padding,
+  influence nothing and get no gradient. Valid elements come first, what is left is 0.
+- `weights`: frequencies, at least 0, that broadcast to x; an element of weight 2 is there twice.
 - `hard`: return what torch would, with the gradient of the soft result.
 
-Keys are computed in float32 at least. Infinite ones are certain to be at the ends.
+Keys are computed in float32 at least, sums in float64. Infinite keys are certain to be at the ends.
+NaN counts as larger than infinity, as in `torch.sort`, and gives no other element a NaN. Values of
+tensors on a GPU are not checked, since the host would have to wait for them.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sparsewire.annotations import Float
-from sparsewire.checks import check_choice, check_count, check_floating, check_range
-from sparsewire.engines import Engine, dispatch
-from sparsewire.sorting._rows import concrete_on_cpu, few_threads, flat_payload
-from sparsewire.sorting.halves import DISTRIBUTIONS, Distribution
-from sparsewire.sorting.soft_sort._order_numpy import AT_ONCE, LEAST, within_range
-from sparsewire.sorting.soft_sort._short_rows import ShortSort, are_short, is_plain
-from sparsewire.sorting.soft_sort._soft_numbers import SoftNumbers
-from sparsewire.sorting.soft_sort._soft_order import Call, by_torch
-from sparsewire.sorting.soft_sort._soft_payload import MOST, SoftPayload
+from sparsewire.checks import check_count, check_devices, check_floating, check_range
+from sparsewire.sorting._rows import concrete_on_cpu
+from sparsewire.sorting.soft_sort._call import Tails
+from sparsewire.sorting.soft_sort._inputs import Rows
 
-_REACH = 2
+_GATE_TEMPERATURE = 1.0
 
 
 class SoftTopK(NamedTuple):
@@ -56,8 +62,8 @@ def soft_sort(
     descending: bool = False,
     *,
     temperature: float | Tensor | None = None,
-    distribution: Distribution = "student",
-    reach: int = _REACH,
+    tails: Tails = "light",
+    mask: Tensor | None = None,
     hard: bool = False,
 ) -> Float[Tensor, "*b"]:
     """Return the elements in soft order; see the module for the arguments.
@@ -65,12 +71,12 @@ def soft_sort(
     Examples:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
         >>> soft_sort(x, temperature=0.1)
-        tensor([1.0001, 2.0000, 2.9999])
-        >>> soft_sort(x, temperature=0.0)
-        tensor([1., 2., 3.])
+        tensor([1.0000, 2.0000, 3.0000])
+        >>> soft_sort(x, temperature=1.0)
+        tensor([1.2971, 2.0000, 2.7029])
     """
-    how = (descending, temperature, distribution, reach, hard)
-    return _back(_dispatch("sort", _last(x, dim), None, *how), x, dim)
+    rows = Rows(x, dim, descending, temperature, tails, mask)
+    return rows.back(_first(rows, None, hard))
 
 
 def soft_rank(
@@ -79,18 +85,24 @@ def soft_rank(
     descending: bool = False,
     *,
     temperature: float | Tensor | None = None,
-    distribution: Distribution = "student",
-    reach: int = _REACH,
+    tails: Tails = "light",
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
     hard: bool = False,
 ) -> Float[Tensor, "*b"]:
     """Return the rank of each element in the soft order, from 0; see the module for the arguments.
 
+    The rank is the sum of the weights of smaller elements; that of a masked element is 0.
+
     Examples:
         >>> soft_rank(torch.tensor([3.0, 1.0, 2.0]), temperature=1.0)
-        tensor([1.8273, 0.1828, 0.9899])
+        tensor([1.7484, 0.2516, 1.0000])
+        >>> soft_rank(torch.tensor([5.0, 5.0, 7.0]), temperature=0.0)
+        tensor([0.5000, 0.5000, 2.0000])
     """
-    how = (descending, temperature, distribution, reach, hard)
-    return _back(_dispatch("rank", _last(x, dim), None, *how), x, dim)
+    rows = Rows(x, dim, descending, temperature, tails, mask, weights)
+    found = rows.choose(lambda: rows.compute("rank"), lambda: _hard_ranks(rows), hard)
+    return rows.back(found if rows.mask is None else found.where(rows.mask, 0))
 
 
 def soft_permutation(
@@ -99,47 +111,75 @@ def soft_permutation(
     descending: bool = False,
     *,
     temperature: float | Tensor | None = None,
-    distribution: Distribution = "student",
-    reach: int = _REACH,
+    tails: Tails = "light",
+    mask: Tensor | None = None,
     hard: bool = False,
 ) -> Float[Tensor, "*p"]:
     """Return the matrix P for which `P @ x` is in soft order; see the module for the arguments.
 
     Its last two dimensions are positions and elements; `dim` is removed from where it was. Rows and
-    columns sum to one.
+    columns of valid elements sum to one.
 
     Examples:
         >>> soft_permutation(torch.tensor([2.0, 1.0]), temperature=1.0)
-        tensor([[0.1273, 0.8727],
-                [0.8727, 0.1273]])
+        tensor([[0.3033, 0.6967],
+                [0.6967, 0.3033]])
     """
-    how = (descending, temperature, distribution, reach, hard)
-    return _dispatch("permutation", _last(x, dim), None, *how)
+    rows = Rows(x, dim, descending, temperature, tails, mask)
+    n = rows.keys.shape[-1]
+
+    def soft() -> Tensor:
+        levels = torch.arange(n + 1, dtype=torch.float64, device=x.device)
+        below = rows.below(levels) if rows.mask is None else rows.below(levels.expand(len(rows.keys), -1))
+        below = torch.cat([torch.zeros_like(below[:, :1]), below[:, 1:-1], torch.ones_like(below[:, :1])], -2)
+        found = below.diff(dim=-2)
+        return (found if rows.weights is None else found * rows.weights.unsqueeze(-2)).to(rows.keys.dtype)
+
+    def hard_one() -> Tensor:
+        found = torch.zeros_like(rows.keys).unsqueeze(-1).repeat(1, 1, n)
+        found = found.scatter(-1, rows.order.unsqueeze(-1), 1.0)
+        found = found if rows.mask is None else found * rows.present.unsqueeze(-1)
+        return found + 0 * rows.keys.unsqueeze(-2)
+
+    found = rows.choose(soft, hard_one, hard).to(x.dtype)
+    shape = [size for d, size in enumerate(x.shape) if d != rows.dim] if x.dim() else []
+    return found.reshape(*shape, n, n)
 
 
 def sort_by(
-    keys: Float[Tensor, "*b n"],
+    keys: Float[Tensor, "*b"],
     payload: Float[Tensor, "*x"],
+    dim: int = -1,
     descending: bool = False,
     *,
     temperature: float | Tensor | None = None,
-    distribution: Distribution = "student",
-    reach: int = _REACH,
+    tails: Tails = "light",
+    mask: Tensor | None = None,
     hard: bool = False,
 ) -> Float[Tensor, "*x"]:
     """Return a payload in the soft order of its keys; see the module for the arguments.
 
-    The last dimension of the keys is sorted. The payload begins with the shape of the keys and may
-    have any further dimensions.
+    `dim` is a dimension of the keys. The payload begins with their shape and may have any further
+    dimensions.
 
     Examples:
         >>> sort_by(torch.tensor([2.0, 1.0]), torch.eye(2), temperature=0.0)
         tensor([[0., 1.],
                 [1., 0.]])
     """
-    flat = flat_payload(keys, payload)
-    how = (descending, temperature, distribution, reach, hard)
-    return _dispatch("payload", keys, flat, *how).reshape(payload.shape)
+    check_floating("keys", keys)
+    check_floating("payload", payload)
+    check_devices(keys=keys, payload=payload)
+    if payload.shape[: keys.dim()] != keys.shape or not keys.dim():
+        raise ValueError(
+            f"payload must begin with the shape of keys, {tuple(keys.shape)}, of at least one "
+            f"dimension; got {tuple(payload.shape)}"
+        )
+    rows = Rows(keys, dim, descending, temperature, tails, mask, name="keys")
+    moved = payload.movedim(rows.dim, keys.dim() - 1)
+    flat = moved.reshape(*rows.keys.shape, moved.shape[keys.dim() :].numel())
+    found = _first(rows, flat, hard).to(payload.dtype)
+    return found.reshape(moved.shape).movedim(keys.dim() - 1, rows.dim)
 
 
 def soft_topk(
@@ -149,68 +189,130 @@ def soft_topk(
     largest: bool = True,
     *,
     temperature: float | Tensor | None = None,
-    distribution: Distribution = "student",
-    reach: int = _REACH,
+    tails: Tails = "light",
+    mask: Tensor | None = None,
     hard: bool = False,
 ) -> SoftTopK:
     """Return the k largest elements in soft order, and the indices of the hard ones.
 
-    With `largest=False`, the k smallest. See the module for the other arguments.
+    With `largest=False`, the k smallest. Where fewer than k elements are valid, the other values
+    are 0, and their indices those of masked elements. See the module for the other arguments.
 
     Examples:
         >>> soft_topk(torch.tensor([1.0, 4.0, 2.0]), k=2, temperature=0.0)
         SoftTopK(values=tensor([4., 2.]), indices=tensor([1, 2]))
     """
-    n = x.shape[dim] if x.dim() else 1
+    rows = Rows(x, dim, largest, temperature, tails, mask)
+    n = rows.keys.shape[-1]
     if not 0 <= check_count("k", k) <= n:
         raise ValueError(f"k must be 0 to {n}, the elements of the dimension; got {k}")
-    how = (temperature, distribution, reach, hard)
-    values = _back(_dispatch("sort", _last(x, dim), None, largest, *how), x, dim)
+    values, indices = _first(rows, None, hard, k), rows.order[:, :k]
     if not x.dim():
-        return SoftTopK(values, x.new_zeros((), dtype=torch.int64))
-    indices = x.argsort(dim=dim, descending=largest, stable=True)
-    return SoftTopK(values.narrow(dim, 0, k), indices.narrow(dim, 0, k))
+        return SoftTopK(values.to(x.dtype).view([1] * k)[(0,) * k], indices.view([1] * k)[(0,) * k])
+    return SoftTopK(rows.back(values), rows.back(indices).long())
+
+
+def soft_topk_mask(
+    x: Float[Tensor, "*b"],
+    k: float | Tensor,
+    dim: int = -1,
+    largest: bool = True,
+    *,
+    temperature: float | Tensor | None = None,
+    tails: Tails = "light",
+    mask: Tensor | None = None,
+    hard: bool = False,
+) -> Float[Tensor, "*b"]:
+    """Return how far each element belongs to the k largest: numbers from 0 to 1 that sum to k.
+
+    With `largest=False`, to the k smallest. k is a whole or broken number, or a tensor with one for
+    each row. Where it is more than the number of valid elements, all of these have 1. See the
+    module for the other arguments.
+
+    As a gate, `x * soft_topk_mask(scores, k)`, it selects k features while it is trained. For that
+    the temperature None is 1, whatever the scale of the scores: a temperature that follows the
+    scale would decide at the first step, in which scores differ by chance.
+
+    Examples:
+        >>> soft_topk_mask(torch.tensor([3.0, 1.0, 2.0, 0.0]), k=2)
+        tensor([0.8161, 0.3161, 0.6839, 0.1839])
+        >>> soft_topk_mask(torch.tensor([3.0, 1.0, 2.0, 0.0]), k=1.5, hard=True)
+        tensor([1.0000, 0.0000, 0.5000, 0.0000])
+    """
+    temperature = _GATE_TEMPERATURE if temperature is None else temperature
+    rows = Rows(x, dim, largest, temperature, tails, mask)
+    sizes = rows.by_row("k", k, rows.keys.shape[-1])
+
+    def soft() -> Tensor:
+        found = rows.below(sizes).squeeze(-2).to(rows.keys.dtype)
+        # Beyond the ends there is no threshold.
+        found = torch.where(sizes <= 0, 0, torch.where(sizes >= rows.count, 1, found))
+        return found if rows.mask is None else found.where(rows.mask, 0)
+
+    def hard_one() -> Tensor:
+        places = torch.arange(rows.keys.shape[-1], device=x.device)
+        taken = (sizes - places).clamp(0, 1)
+        taken = taken if rows.mask is None else taken * rows.present
+        return torch.zeros_like(taken).scatter(-1, rows.order, taken) + 0 * rows.keys
+
+    return rows.back(rows.choose(soft, hard_one, hard))
 
 
 def soft_quantile(
     x: Float[Tensor, "*b"],
-    q: float | Sequence[float],
+    q: float | Sequence[float] | Tensor,
     dim: int = -1,
     keepdim: bool = False,
     *,
     temperature: float | Tensor | None = None,
-    distribution: Distribution = "student",
-    reach: int = _REACH,
+    tails: Tails = "light",
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
     hard: bool = False,
 ) -> Float[Tensor, "*q"]:
-    """Return quantiles, interpolated between neighbours in the soft order, as `torch.quantile`.
+    """Return quantiles: means of the soft order over a window of one element, from q (n − 1) on.
 
-    `q` is one probability or several, for which the result has a first dimension. With `keepdim`
-    the result keeps `dim`, with one element. See the module for the other arguments.
+    At temperature 0 this is `torch.quantile`, which interpolates between neighbours. `q` is one
+    probability or several, in a sequence or a tensor, for which the result has a first dimension;
+    with `keepdim` it keeps `dim`, with one element. Rows with NaN and rows without a valid element
+    give NaN. With weights, n is their sum. See the module for the other arguments.
 
     Examples:
         >>> soft_quantile(torch.tensor([3.0, 1.0, 2.0, 4.0]), 0.5, temperature=0.0)
         tensor(2.5000)
+        >>> soft_quantile(torch.tensor([3.0, 1.0, 2.0]), [0.0, 0.5], temperature=1.0)
+        tensor([1.2971, 2.0000])
     """
-    shares = [q] if isinstance(q, int | float) else list(q)
-    for share in shares:
-        check_range("q", share, 0.0, 1.0)
-    n = x.shape[dim] if x.dim() else 1
-    if not n:
+    rows = Rows(x, dim, False, temperature, tails, mask, weights)
+    if not rows.keys.shape[-1]:
         raise ValueError("x must have an element in the dimension; got none")
-    how = (temperature, distribution, reach, hard)
-    values = _back(_dispatch("sort", _last(x, dim), None, False, *how), x, dim)
-    results = []
-    for share in shares:
-        below = min(int(share * (n - 1)), max(0, n - 2))
-        low = values.narrow(dim, below, 1) if x.dim() else values
-        high = values.narrow(dim, min(below + 1, n - 1), 1) if x.dim() else values
-        part = share * (n - 1) - below
-        # Avoid 0 · inf = NaN.
-        results.append(low if part == 0 else high if part == 1 else torch.lerp(low, high, part))
-    if x.dim() and not keepdim:
-        results = [each.squeeze(dim) for each in results]
-    return results[0] if isinstance(q, int | float) else torch.stack(results)
+    shares = _probabilities(q, rows)
+    start = shares * (rows.count - 1).clamp(min=0)
+    width = rows.count.clamp(max=1)
+    levels = torch.stack([start, start + width], -1)
+
+    def soft() -> Tensor:
+        found = rows.compute("mix", rows.known().unsqueeze(-1), levels.flatten(-2))[:, ::2, 0]
+        return found / torch.where(width > 0, width, 1).to(found.dtype)
+
+    def hard_one() -> Tensor:
+        weight = torch.ones_like(rows.keys) if rows.weights is None else rows.weights
+        weight = weight.gather(-1, rows.order).double()
+        above = weight.cumsum(-1).unsqueeze(-2)
+        ends = torch.minimum(above, levels[..., 1:]) - torch.maximum(
+            above - weight.unsqueeze(-2), levels[..., :1]
+        )
+        ends = ends.clamp(min=0) / torch.where(width > 0, width, 1).unsqueeze(-1)
+        known = rows.known().gather(-1, rows.order).double()
+        return (ends @ known.unsqueeze(-1)).squeeze(-1).to(rows.keys.dtype)
+
+    found = _with_special(rows, rows.choose(soft, hard_one, hard), levels)
+    found = found.mT.to(x.dtype)  # (q, b)
+    shape = [size for d, size in enumerate(x.shape) if d != rows.dim] if x.dim() else []
+    if keepdim and x.dim():
+        shape.insert(rows.dim, 1)
+    several = q.dim() if isinstance(q, Tensor) else not isinstance(q, int | float)
+    return found.reshape(*[len(found)] * bool(several), *shape)
 
 
 def soft_median(
@@ -219,104 +321,96 @@ def soft_median(
     keepdim: bool = False,
     *,
     temperature: float | Tensor | None = None,
-    distribution: Distribution = "student",
-    reach: int = _REACH,
+    tails: Tails = "light",
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
     hard: bool = False,
 ) -> Float[Tensor, "*q"]:
-    """Return the median, of an even number of elements the mean of the two in the middle."""
-    how: dict[str, Any] = {"distribution": distribution, "reach": reach, "hard": hard}
-    return soft_quantile(x, 0.5, dim, keepdim, temperature=temperature, **how)
+    """Return the median, of an even number of elements the mean of the two in the middle.
+
+    Examples:
+        >>> soft_median(torch.tensor([3.0, 1.0, 2.0, 100.0]), temperature=0.1)
+        tensor(2.5000)
+    """
+    return soft_quantile(
+        x,
+        0.5,
+        dim,
+        keepdim,
+        temperature=temperature,
+        tails=tails,
+        mask=mask,
+        weights=weights,
+        hard=hard,
+    )
 
 
-def _dispatch(
-    operation: Literal["sort", "rank", "permutation", "payload"],
-    keys: Tensor,
-    payload: Tensor | None,
-    *how: Any,
-) -> Tensor:
-    wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
-    result: Tensor = dispatch(_ENGINES, keys.device, Call(operation, wide, payload, *how))
-    return result.to(keys.dtype if payload is None else payload.dtype)
+def _first(rows: Rows, payload: Tensor | None, exact: bool, k: int | None = None) -> Tensor:
+    """The payload in order, (b, k, f), or without one the elements themselves, (b, k)."""
+    n = rows.keys.shape[-1]
+    k = n if k is None else k
+    if payload is not None and rows.mask is not None:
+        payload = payload.where(rows.mask.unsqueeze(-1), 0)
+
+    def soft() -> Tensor:
+        mixed = rows.known().unsqueeze(-1) if payload is None else payload
+        if not (k and mixed.shape[-1]):
+            return mixed[:, :k]
+        levels = None if k == n else torch.arange(k + 1, device=mixed.device)
+        return rows.compute("mix", mixed, levels)
+
+    def hard_one() -> Tensor:
+        if payload is None:
+            return rows.ordered()[:, :k].unsqueeze(-1)
+        index = rows.order[:, :k].unsqueeze(-1).expand(-1, -1, payload.shape[-1])
+        return payload.gather(-2, index)
+
+    found = rows.choose(soft, hard_one, exact)
+    if payload is not None:
+        return found
+    if rows.special and n:
+        certain = rows.ordered().detach()[:, :k]
+        found = torch.where(certain.isfinite(), found.squeeze(-1), certain).unsqueeze(-1)
+    return found.squeeze(-1)
 
 
-def _last(x: Tensor, dim: int) -> Tensor:
-    """Check the elements, and move the sorted dimension to the end."""
-    check_floating("x", x)
-    if not -max(1, x.dim()) <= dim < max(1, x.dim()):
-        raise IndexError(f"dim must be a dimension of x, {tuple(x.shape)}; got {dim}")
-    if not x.dim():
-        return x.unsqueeze(0)
-    return x if dim in (-1, x.dim() - 1) else x.movedim(dim, -1)
+def _hard_ranks(rows: Rows) -> Tensor:
+    """The mean of the ranks that equal keys share."""
+    keys = rows.keys.detach()
+    ordered = keys.gather(-1, rows.order)
+    weights = torch.ones_like(keys) if rows.weights is None else rows.weights
+    total = torch.nn.functional.pad(weights.gather(-1, rows.order).cumsum(-1, torch.float64), (1, 0))
+    ends = [total.gather(-1, torch.searchsorted(ordered, keys, right=r)) for r in (False, True)]
+    return ((ends[0] + ends[1] - weights) / 2).to(keys.dtype) + 0 * rows.keys
 
 
-def _back(moved: Tensor, x: Tensor, dim: int) -> Tensor:
-    """Move the sorted dimension back to where it was in x."""
-    if not x.dim():
-        return moved.squeeze(0)
-    return moved if dim in (-1, x.dim() - 1) else moved.movedim(-1, dim)
+def _probabilities(q: float | Sequence[float] | Tensor, rows: Rows) -> Tensor:
+    """Check probabilities, and return them as a vector in float64."""
+    if isinstance(q, Tensor):
+        check_floating("q", q)
+        check_devices(**{rows.name: rows.given, "q": q})
+        if q.dim() > 1:
+            raise ValueError(f"q must have at most one dimension; got {tuple(q.shape)}")
+        if concrete_on_cpu(q) and not bool(((q >= 0) & (q <= 1)).all()):
+            raise ValueError(f"q must be between 0 and 1; got {q.tolist()}")
+        return q.detach().double().reshape(-1)
+    shares = [q] if isinstance(q, int | float) else list(q)
+    shares = [check_range("q", share, 0.0, 1.0) for share in shares]
+    return torch.tensor(shares, dtype=torch.float64, device=rows.keys.device)
 
 
-def _by_kernels(call: Call) -> Tensor:
-    short = call.operation in ("sort", "rank") and are_short(call.keys, call.temperature)
-    if not short or call.hard or call.distribution == "cauchy" or not _is_two(call.reach):
-        return by_torch(call, "triton")
-    check_choice("distribution", call.distribution, DISTRIBUTIONS)
-    options = (call.distribution, call.temperature, call.descending, call.operation == "rank")
-    return ShortSort.apply(call.keys, *options)  # pyright: ignore[reportReturnType]
-
-
-def _kernels_take(call: Call) -> bool:
-    transformed = torch._C._are_functorch_transforms_active()
-    return call.keys.dtype == torch.float32 and call.keys.numel() > 0 and not transformed
-
-
-def _by_numpy(call: Call) -> Tensor:
-    keys, payload, options = call.keys, call.payload, (call.temperature, call.descending)
-    if call.operation in ("sort", "rank"):
-        return SoftNumbers.apply(keys, *options, call.operation == "rank")  # pyright: ignore
-    if payload is None:
-        payload = torch.eye(keys.shape[-1]).expand(*keys.shape, keys.shape[-1])
-    return SoftPayload.apply(keys, payload.float(), *options)  # pyright: ignore
-
-
-def _numpy_takes(call: Call) -> bool:
-    keys, payload = call.keys, call.payload
-    if call.hard or call.distribution != "student" or not _is_two(call.reach):
-        return False
-    if not is_plain(call.temperature):
-        return False
-    if payload is not None and not (payload.dtype != torch.float64 and concrete_on_cpu(payload)):
-        return False
-    if not concrete_on_cpu(keys) or keys.dtype != torch.float32 or not keys.numel():
-        return False
-    return keys.shape[-1] >= LEAST and 0 < _features(call) <= MOST and within_range(keys)
-
-
-def _numpy_pays(call: Call) -> bool:
-    if not _is_concrete(call):
-        return False
-    return call.keys.numel() * _features(call) <= AT_ONCE or few_threads(call.keys)
-
-
-def _is_concrete(call: Call) -> bool:
-    return concrete_on_cpu(call.keys)
-
-
-def _features(call: Call) -> int:
-    if call.payload is not None:
-        return call.payload.shape[-1]
-    return call.keys.shape[-1] if call.operation == "permutation" else 1
-
-
-def _is_two(reach: int) -> bool:
-    return type(reach) is int and reach == 2  # other types are refused later
-
-
-_ENGINES = (
-    Engine("triton", _by_kernels, _kernels_take),
-    Engine("numpy", _by_numpy, _numpy_takes, _numpy_pays),
-    Engine(
-        "chunked", lambda call: by_torch(call, "chunked"), lambda call: concrete_on_cpu(call.keys)
-    ),
-    Engine("reference", lambda call: by_torch(call, "reference")),
-)
+def _with_special(rows: Rows, found: Tensor, levels: Tensor) -> Tensor:
+    """Put infinities and NaN where a window reaches them."""
+    found = torch.where(rows.count > 0, found, torch.nan)
+    if not rows.special:
+        return found
+    there = torch.ones_like(rows.keys) if rows.weights is None else rows.weights
+    there, values, near = there.double(), rows.values.detach(), 1e-9 * rows.count
+    low, high, none = (
+        there.where(which, 0).sum(-1, keepdim=True)
+        for which in (values == -torch.inf, values == torch.inf, values.isnan())
+    )
+    found = torch.where(levels[..., 0] < low - near, -torch.inf, found)
+    top = (high > 0) & (levels[..., 1] > rows.count - high + near)
+    found = torch.where(top, torch.where(found == -torch.inf, torch.nan, torch.inf), found)
+    return torch.where(none > 0, torch.nan, found)

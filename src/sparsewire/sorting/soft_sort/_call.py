@@ -10,6 +10,7 @@ above W = Σ w have b = +∞; nothing depends on an element of weight 0.
 
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 Tails = Literal["light", "heavy"]
@@ -44,3 +45,13 @@ class Call(NamedTuple):
     levels: Tensor | None
     """(b, l) in float64, in any order; None for 0 … n."""
     tails: Tails
+
+
+def distribution(t: Tensor, tails: Tails) -> Tensor:
+    """Return F(t)."""
+    return sum((c * _laplace(t / factor) for c, factor in TAILS[tails]), t.new_zeros(()))
+
+
+def _laplace(t: Tensor) -> Tensor:
+    below, above = torch.exp(t.clamp(max=0)) / 2, 1 - torch.exp(-t.clamp(min=0)) / 2
+    return torch.where(t < 0, below, above)  # with the derivative 1/2 at 0, as |t| would not have
