@@ -10,7 +10,7 @@ from torch import Tensor
 from sparsewire.checks import check_choice, check_devices, check_floating, check_range
 from sparsewire.engines import Engine, dispatch
 from sparsewire.sorting._rows import concrete_on_cpu, sort_rows
-from sparsewire.sorting.soft_sort import _direct
+from sparsewire.sorting.soft_sort import _numpy
 from sparsewire.sorting.soft_sort._call import TAILS, Call, Operation, Tails, distribution
 from sparsewire.sorting.soft_sort._reference import by_pairs
 from sparsewire.sorting.soft_sort._scan import by_scan
@@ -18,7 +18,7 @@ from sparsewire.sorting.soft_sort._scan import by_scan
 _AWAY = 64  # temperatures between the keys and what is certain to be at an end
 _HOT, _COOLER = 2.0**100, 2.0**-60
 _ENGINES = (
-    Engine("scan", _direct.directly, _direct.takes),
+    Engine("numpy", _numpy.by_numpy, _numpy.takes),
     Engine("chunked", by_scan),
     Engine("reference", by_pairs),
 )
