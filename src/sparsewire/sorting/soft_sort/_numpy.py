@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsewire.kernels import again, last_pass
-from sparsewire.sorting._rows import concrete_on_cpu, sort_rows
+from sparsewire.sorting._rows import concrete_on_cpu, ordered_bits, sorted_places
 from sparsewire.sorting.soft_sort._call import Call
 from sparsewire.sorting.soft_sort._scan import STEEP, TINY, by_scan
 
 Array = NDArray[Any]
 _AT_ONCE = 2**17  # numbers of one array
 _SIZE, _CUT = 16, 37.0  # of a block, and the largest gap in it: e^(15 · 37) is a number
+_LONGEST = 512  # elements that may be one block, where they are near
+_FARTHEST = 1e-260
 
 
 def by_numpy(call: Call) -> Tensor:
@@ -35,6 +37,16 @@ def takes(call: Call) -> bool:
     return fixed and not forward and call.tails == "light" and all(map(concrete_on_cpu, tensors))
 
 
+class _Blocks(NamedTuple):
+    """Blocks of sorted keys, (…, m, s): what multiplies terms, their sums, and what is carried."""
+
+    up: Array  # e^(distance to the first key of the block)
+    down: Array  # 1 / up
+    rise: Array  # (…, m − 1, s), decays from the last key of the block before
+    fall: Array  # (…, m − 1, s), decays from the first key of the block after
+    ends: list["_Blocks"]  # of these keys; in the second row mirrored, so that all sums rise
+
+
 class _Rows(NamedTuple):
     """Sorted rows, and what their gradient needs."""
 
@@ -43,7 +55,8 @@ class _Rows(NamedTuple):
     features: Array  # (f, c, n), the weights and the weighted payload
     heat: Array  # (c, 1)
     decays: Array  # (c, n), to the key above
-    blocks: list[tuple[Array, ...]]
+    blocks: _Blocks
+    ones: bool  # whether all weights are 1
     saved: tuple[Array, ...] = ()
 
 
@@ -117,7 +130,10 @@ def _forward(call: Call) -> tuple[Array, _Rows]:
 
 def _sorted(call: Call) -> _Rows:
     c, n = call.keys.shape
-    place = sort_rows(call.keys)[1].numpy()
+    if call.keys.dtype == torch.float32:
+        place = sorted_places(ordered_bits(call.keys.numpy()))
+    else:
+        place = call.keys.argsort(dim=-1).numpy()
     place += np.arange(0, c * n, n).reshape(-1, 1)
     x, heat = _taken(call.keys.numpy(), place), call.temperature.double().numpy()
     width = 0 if call.payload is None else call.payload.shape[-1]
@@ -129,8 +145,11 @@ def _sorted(call: Call) -> _Rows:
         features *= _taken(call.weights.numpy(), place)
     with np.errstate(over="ignore"):
         far = x / heat
-    decays = np.exp(far[:, :-1] - far[:, 1:])
-    return _Rows(place, x, features, heat, decays, _blocks(np.stack([far, -far[:, ::-1]])))
+    decays = np.empty_like(far)
+    np.subtract(far[:, :-1], far[:, 1:], out=decays[:, :-1])
+    decays[:, -1] = 0
+    np.exp(decays, out=decays)
+    return _Rows(place, x, features, heat, decays, _blocks(far), call.weights is None)
 
 
 def _taken(numbers: Array, place: Array) -> Array:
@@ -141,50 +160,67 @@ def _cumulative(terms: Array) -> Array:
     return torch.from_numpy(terms).cumsum(-1).numpy()
 
 
-def _padded(t: Array) -> Array:
+def _padded(t: Array, size: int) -> Array:
     """Divide the last dimension into blocks, the last of which repeats its last element."""
     *rest, n = t.shape
-    m = -(-n // _SIZE)
-    if n % _SIZE:
-        t = np.concatenate([t, t[..., -1:].repeat(m * _SIZE - n, -1)], -1)
-    return t.reshape(*rest, m, _SIZE)
+    m = -(-n // size)
+    if n % size:
+        t = np.concatenate([t, t[..., -1:].repeat(m * size - n, -1)], -1)
+    return t.reshape(*rest, m, size)
 
 
-def _blocks(far: Array) -> list[tuple[Array, ...]]:
-    """Prepare sums that rise over keys, (2, c, n): what multiplies terms, sums and carries."""
-    far = _padded(far)[:, None]
-    steps = np.zeros_like(far)
-    np.subtract(far[..., 1:], far[..., :-1], out=steps[..., 1:])
-    up = np.exp(_cumulative(np.minimum(steps, _CUT, out=steps)))
+def _blocks(far: Array, rising: bool = False) -> _Blocks:
+    near = far.shape[-1] <= _LONGEST and (far[..., -1] - far[..., 0]).max() < _SIZE * _CUT
+    far = _padded(far, far.shape[-1] if near else _SIZE)
+    up = np.zeros_like(far)
+    np.subtract(far[..., 1:], far[..., :-1], out=up[..., 1:])
+    up = _cumulative(np.minimum(up, _CUT, out=up))
+    np.exp(up, out=up)
     down = 1 / up
     if far.shape[-2] == 1:
-        return [(up, down)]
+        return _Blocks(up, down, up, up, [])
     between = np.exp(far[..., :-1, -1:] - far[..., 1:, :1])
-    return [(up, down, between * down[..., 1:, :]), *_blocks(far[:, 0, ..., -1])]
+    rise = between * down[..., 1:, :]
+    if rising:
+        return _Blocks(up, down, rise, rise, [_blocks(far[..., -1], True)])
+    fall = up[..., :-1, :] * (between * down[..., :-1, -1:])
+    ends = np.stack([far[..., -1], -far[..., ::-1, 0]])[:, None]
+    return _Blocks(up, down, rise, fall, [_blocks(ends, True)])
 
 
-def _rise(blocks: list[tuple[Array, ...]], terms: Array) -> Array:
+def _rise(blocks: _Blocks, terms: Array) -> Array:
     """L of terms (2, f, c, n), block by block."""
-    (up, down, *carry), n = blocks[0], terms.shape[-1]
-    sums = _cumulative(_padded(terms) * up)
-    sums *= down
-    if carry:
-        before = _rise(blocks[1:], sums[..., -1])
-        sums[..., 1:, :] += carry[0] * before[..., :-1, None]
-    return sums.reshape(*sums.shape[:3], -1)[..., :n]
+    sums = _cumulative(_padded(terms, blocks.up.shape[-1]) * blocks.up)
+    sums *= blocks.down
+    for ends in blocks.ends:
+        sums[..., 1:, :] += blocks.rise * _rise(ends, sums[..., -1])[..., :-1, None]
+    return sums.reshape(*sums.shape[:3], -1)[..., : terms.shape[-1]]
 
 
 def _sums(rows: _Rows, rising: Array, falling: Array) -> tuple[Array, Array]:
     """L of some terms and R of others, (f, c, n)."""
-    low, high = _rise(rows.blocks, np.stack([rising, falling[..., ::-1]]))
-    return low, high[..., ::-1]
+    blocks, (f, c, n), size = rows.blocks, rising.shape, rows.blocks.up.shape[-1]
+    low, high = _padded(rising, size) * blocks.up, _padded(falling, size) * blocks.down
+    if n % size:
+        high[..., -1, n % size :] = 0
+    low = _cumulative(low)
+    high = _cumulative(high[..., ::-1].copy())[..., ::-1]
+    low *= blocks.down
+    high *= blocks.up
+    for ends in blocks.ends:
+        given = np.stack([low[..., -1], high[..., ::-1, 0]])
+        before, after = _rise(ends, given)
+        low[..., 1:, :] += blocks.rise * before[..., :-1, None]
+        high[..., :-1, :] += blocks.fall * after[..., -2::-1, None]
+    return low.reshape(f, c, -1)[..., :n], high.reshape(f, c, -1)[..., :n]
 
 
 def _others(rows: _Rows, low: Array, high: Array) -> Array:
     """L + R without the element itself: the sums of its neighbours, decayed."""
     both = np.zeros_like(low)
-    np.multiply(rows.decays, low[:, :-1], out=both[:, 1:])
-    both[:, :-1] += rows.decays * high[:, 1:]
+    decays = rows.decays[:, :-1]
+    np.multiply(decays, low[:, :-1], out=both[:, 1:])
+    both[:, :-1] += decays * high[:, 1:]
     return both
 
 
@@ -210,18 +246,16 @@ def _at_levels(
     right = [each.ravel().take(above) for each in high]
     left[0] *= inner
     right[0] *= outer
-    x = rows.keys.ravel()
-    with np.errstate(over="ignore"):
-        decay = np.exp((x.take(below) - x.take(above)) / rows.heat)
-    excess = levels - total[0].ravel().take(below) * inner
-    y, z, up = _solve(left[0], right[0], decay, excess)
+    under = slots if rows.ones else total[0].ravel().take(below) * inner
+    y, z, up = _solve(left[0], right[0], rows.decays.ravel().take(below), levels - under)
     y *= inner
     z *= outer
     density = left[0] * y
     density += right[0] * z
-    pace = np.divide(1, density, out=np.zeros_like(density), where=density > STEEP)
+    pace = 1 / np.maximum(density, STEEP, out=density)
     saved = slots, inner, y, z, pace
     if call.operation == "threshold":
+        x = rows.keys.ravel()
         far = [np.log(np.maximum(each, TINY)) * rows.heat for each in (y, z)]
         at = np.where(up, x.take(above) + far[1], x.take(below) - far[0])
         return at, rows._replace(saved=(*saved, at))
@@ -254,18 +288,19 @@ def _slots(at_keys: Array, levels: Array, whole: bool) -> Array:
 
 
 def _solve(low: Array, high: Array, decay: Array, excess: Array) -> tuple[Array, Array, Array]:
-    """As `_scan.solve`."""
+    """As `_scan.solve`, with decays that z can be computed from."""
+    decay = np.maximum(decay, _FARTHEST)
     up = excess > 0
     up |= low == 0
+    high = high * decay
     root = low * high
-    root *= decay
     root += excess * excess
     np.sqrt(root, out=root)
     root += np.abs(excess)
-    root /= np.maximum(np.where(up, high, low), TINY)
-    first = np.minimum(root, 1, out=root)
-    second = np.minimum(decay / np.maximum(first, TINY), 1)
-    return np.where(up, second, first), np.where(up, first, second), up
+    y = np.where(up, high, root)
+    y /= np.maximum(np.where(up, root, low), TINY)
+    np.maximum(y, _FARTHEST, out=y)
+    return y, np.divide(decay, y, out=decay), up
 
 
 def _backward_of_ranks(rows: _Rows, grad: Array) -> tuple[Array, Array, None]:
@@ -297,7 +332,7 @@ def _backward_of_levels(rows: _Rows, grad: Array) -> tuple[Array, Array, Array |
     scaled: Array | float = 0.0
     if known.ndim == 2:  # thresholds
         levels = (2 * rows.heat * pace * grad)[None]
-        moved = np.where(pace > 0, grad * (known - _centre(rows)), 0)
+        moved = np.where(pace < 1 / STEEP, grad * (known - _centre(rows)), 0)
         scaled = moved.sum(-1, keepdims=True)
     else:
         levels = np.zeros((1 + grad.shape[-1], *y.shape))
@@ -308,20 +343,24 @@ def _backward_of_levels(rows: _Rows, grad: Array) -> tuple[Array, Array, Array |
     n = rows.keys.shape[-1]
     low, high = _at_keys(slots, n, levels * z)[..., :-1], _at_keys(slots, n, levels * y)[..., 1:]
     low, high = _sums(rows, low, high)
-    each = (low + high) * rows.features
-    of_keys = (2 * each[0] - each.sum(0)) * (0.5 / rows.heat)
+    of_keys = (low[0] + high[0]) * rows.features[0]
+    for feature, a, b in zip(rows.features[1:], low[1:], high[1:], strict=True):
+        of_keys -= (a + b) * feature
+    of_keys *= 0.5 / rows.heat
     of_payload = None
     if len(levels) > 1:
         whole = _at_keys(slots, n, levels[1:] * inner)[..., :0:-1]
         whole = _cumulative(np.ascontiguousarray(whole))[..., ::-1]
-        found = (whole + (low[1:] - high[1:]) * 0.5) * rows.features[0]
+        found = low[1:] - high[1:]
+        found *= 0.5
+        found += whole
+        found *= rows.features[0]
         of_payload = np.stack([_unsorted(rows, each) for each in found], -1)
     return *_of_keys(rows, of_keys, scaled), of_payload
 
 
 def _at_keys(slots: Array, n: int, terms: Array) -> Array:
     """Add the terms of levels, (f, c, l), in their slots, (f, c, n + 1)."""
-    c = len(slots)
-    index = (slots + np.arange(0, c * (n + 1), n + 1).reshape(-1, 1)).ravel()
-    added = [np.bincount(index, term.ravel(), c * (n + 1)) for term in terms]
-    return np.stack(added).reshape(-1, c, n + 1)
+    total = torch.zeros(*terms.shape[:-1], n + 1, dtype=torch.float64)
+    index = torch.from_numpy(slots).expand(terms.shape)
+    return total.scatter_add_(-1, index, torch.from_numpy(terms)).numpy()
