@@ -39,6 +39,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from sparsewire.annotations import Float
 from sparsewire.checks import check_count, check_devices, check_floating, check_range
@@ -130,16 +131,14 @@ def soft_permutation(
 
     def soft() -> Tensor:
         levels = torch.arange(n + 1, dtype=torch.float64, device=x.device)
-        below = rows.below(levels) if rows.mask is None else rows.below(levels.expand(len(rows.keys), -1))
-        below = torch.cat([torch.zeros_like(below[:, :1]), below[:, 1:-1], torch.ones_like(below[:, :1])], -2)
-        found = below.diff(dim=-2)
-        return (found if rows.weights is None else found * rows.weights.unsqueeze(-2)).to(rows.keys.dtype)
+        found = rows.below(levels).diff(dim=-2).to(rows.keys.dtype)
+        return found if rows.weights is None else found * rows.weights.unsqueeze(-2)
 
     def hard_one() -> Tensor:
-        found = torch.zeros_like(rows.keys).unsqueeze(-1).repeat(1, 1, n)
-        found = found.scatter(-1, rows.order.unsqueeze(-1), 1.0)
-        found = found if rows.mask is None else found * rows.present.unsqueeze(-1)
-        return found + 0 * rows.keys.unsqueeze(-2)
+        order = rows.order()
+        taken = (torch.ones_like(rows.keys) * rows.present(order)).unsqueeze(-1)
+        found = (0 * rows.keys).unsqueeze(-2).repeat(1, n, 1)
+        return found.scatter(-1, order.unsqueeze(-1), taken)
 
     found = rows.choose(soft, hard_one, hard).to(x.dtype)
     shape = [size for d, size in enumerate(x.shape) if d != rows.dim] if x.dim() else []
@@ -206,7 +205,7 @@ def soft_topk(
     n = rows.keys.shape[-1]
     if not 0 <= check_count("k", k) <= n:
         raise ValueError(f"k must be 0 to {n}, the elements of the dimension; got {k}")
-    values, indices = _first(rows, None, hard, k), rows.order[:, :k]
+    values, indices = _first(rows, None, hard, k), rows.order()[:, :k]
     if not x.dim():
         return SoftTopK(values.to(x.dtype).view([1] * k)[(0,) * k], indices.view([1] * k)[(0,) * k])
     return SoftTopK(rows.back(values), rows.back(indices).long())
@@ -246,14 +245,13 @@ def soft_topk_mask(
     def soft() -> Tensor:
         found = rows.below(sizes).squeeze(-2).to(rows.keys.dtype)
         # Beyond the ends there is no threshold.
-        found = torch.where(sizes <= 0, 0, torch.where(sizes >= rows.count, 1, found))
+        found = torch.where(sizes <= 0, 0, torch.where(sizes >= rows.count(), 1, found))
         return found if rows.mask is None else found.where(rows.mask, 0)
 
     def hard_one() -> Tensor:
-        places = torch.arange(rows.keys.shape[-1], device=x.device)
-        taken = (sizes - places).clamp(0, 1)
-        taken = taken if rows.mask is None else taken * rows.present
-        return torch.zeros_like(taken).scatter(-1, rows.order, taken) + 0 * rows.keys
+        order, places = rows.order(), torch.arange(rows.keys.shape[-1], device=x.device)
+        taken = (sizes - places).clamp(0, 1) * rows.present(order)
+        return (0 * rows.keys).scatter(-1, order, taken)
 
     return rows.back(rows.choose(soft, hard_one, hard))
 
@@ -287,8 +285,8 @@ def soft_quantile(
     if not rows.keys.shape[-1]:
         raise ValueError("x must have an element in the dimension; got none")
     shares = _probabilities(q, rows)
-    start = shares * (rows.count - 1).clamp(min=0)
-    width = rows.count.clamp(max=1)
+    count = rows.count()
+    start, width = shares * (count - 1).clamp(min=0), count.clamp(max=1)
     levels = torch.stack([start, start + width], -1)
 
     def soft() -> Tensor:
@@ -297,13 +295,14 @@ def soft_quantile(
 
     def hard_one() -> Tensor:
         weight = torch.ones_like(rows.keys) if rows.weights is None else rows.weights
-        weight = weight.gather(-1, rows.order).double()
+        order = rows.order()
+        weight = weight.gather(-1, order).double()
         above = weight.cumsum(-1).unsqueeze(-2)
         ends = torch.minimum(above, levels[..., 1:]) - torch.maximum(
             above - weight.unsqueeze(-2), levels[..., :1]
         )
         ends = ends.clamp(min=0) / torch.where(width > 0, width, 1).unsqueeze(-1)
-        known = rows.known().gather(-1, rows.order).double()
+        known = rows.known().gather(-1, order).double()
         return (ends @ known.unsqueeze(-1)).squeeze(-1).to(rows.keys.dtype)
 
     found = _with_special(rows, rows.choose(soft, hard_one, hard), levels)
@@ -312,7 +311,7 @@ def soft_quantile(
     if keepdim and x.dim():
         shape.insert(rows.dim, 1)
     several = q.dim() if isinstance(q, Tensor) else not isinstance(q, int | float)
-    return found.reshape(*[len(found)] * bool(several), *shape)
+    return found.reshape([len(found)] * bool(several) + shape)
 
 
 def soft_median(
@@ -349,37 +348,38 @@ def _first(rows: Rows, payload: Tensor | None, exact: bool, k: int | None = None
     """The payload in order, (b, k, f), or without one the elements themselves, (b, k)."""
     n = rows.keys.shape[-1]
     k = n if k is None else k
+    given = rows.known().unsqueeze(-1) if payload is None else payload
     if payload is not None and rows.mask is not None:
-        payload = payload.where(rows.mask.unsqueeze(-1), 0)
+        given = payload.where(rows.mask.unsqueeze(-1), 0)
 
     def soft() -> Tensor:
-        mixed = rows.known().unsqueeze(-1) if payload is None else payload
-        if not (k and mixed.shape[-1]):
-            return mixed[:, :k]
-        levels = None if k == n else torch.arange(k + 1, device=mixed.device)
-        return rows.compute("mix", mixed, levels)
+        if not (k and given.shape[-1]):
+            return given[:, :k]
+        return rows.compute("mix", given, None if k == n else torch.arange(k + 1.0, device=given.device))
 
-    def hard_one() -> Tensor:
-        if payload is None:
-            return rows.ordered()[:, :k].unsqueeze(-1)
-        index = rows.order[:, :k].unsqueeze(-1).expand(-1, -1, payload.shape[-1])
-        return payload.gather(-2, index)
+    def hard(values: Tensor = given) -> Tensor:
+        index = rows.order()[:, :k].unsqueeze(-1).expand(-1, -1, values.shape[-1])
+        return values.gather(-2, index)
 
-    found = rows.choose(soft, hard_one, exact)
+    found = rows.choose(soft, hard, exact)
     if payload is not None:
         return found
-    if rows.special and n:
-        certain = rows.ordered().detach()[:, :k]
-        found = torch.where(certain.isfinite(), found.squeeze(-1), certain).unsqueeze(-1)
-    return found.squeeze(-1)
+    found = found.squeeze(-1)
+    if rows.special and n:  # infinite elements and NaN are certain
+        values = rows.values.detach()
+        values = values if rows.mask is None else values.where(rows.mask, 0)
+        certain = hard(values.unsqueeze(-1)).squeeze(-1)
+        found = torch.where(certain.isfinite(), found, certain)
+    return found
 
 
 def _hard_ranks(rows: Rows) -> Tensor:
     """The mean of the ranks that equal keys share."""
     keys = rows.keys.detach()
-    ordered = keys.gather(-1, rows.order)
+    order = rows.order()
+    ordered = keys.gather(-1, order)
     weights = torch.ones_like(keys) if rows.weights is None else rows.weights
-    total = torch.nn.functional.pad(weights.gather(-1, rows.order).cumsum(-1, torch.float64), (1, 0))
+    total = F.pad(weights.gather(-1, order).double().cumsum(-1), (1, 0))
     ends = [total.gather(-1, torch.searchsorted(ordered, keys, right=r)) for r in (False, True)]
     return ((ends[0] + ends[1] - weights) / 2).to(keys.dtype) + 0 * rows.keys
 
@@ -401,16 +401,17 @@ def _probabilities(q: float | Sequence[float] | Tensor, rows: Rows) -> Tensor:
 
 def _with_special(rows: Rows, found: Tensor, levels: Tensor) -> Tensor:
     """Put infinities and NaN where a window reaches them."""
-    found = torch.where(rows.count > 0, found, torch.nan)
+    count = rows.count()
+    found = torch.where(count > 0, found, torch.nan)
     if not rows.special:
         return found
     there = torch.ones_like(rows.keys) if rows.weights is None else rows.weights
-    there, values, near = there.double(), rows.values.detach(), 1e-9 * rows.count
+    there, values, near = there.double(), rows.values.detach(), 1e-9 * count
     low, high, none = (
         there.where(which, 0).sum(-1, keepdim=True)
         for which in (values == -torch.inf, values == torch.inf, values.isnan())
     )
     found = torch.where(levels[..., 0] < low - near, -torch.inf, found)
-    top = (high > 0) & (levels[..., 1] > rows.count - high + near)
+    top = (high > 0) & (levels[..., 1] > count - high + near)
     found = torch.where(top, torch.where(found == -torch.inf, torch.nan, torch.inf), found)
     return torch.where(none > 0, torch.nan, found)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -135,25 +134,25 @@ class Rows:
         self.cold = cold
         return torch.where(cold, 1, heat)
 
-    @torch.no_grad()
     def _default_heat(self, keys: Tensor) -> Tensor:
         """√12 standard deviations over n: the distance of neighbours of evenly spaced keys."""
+        keys = keys.detach()
         if not keys.shape[-1]:
             return keys.new_ones(len(keys), 1)
         known = keys.double() if self.finite is None else keys.double().where(self.finite, 0)
         if self.finite is None and self.weights is None:
             mean, count = known.mean(-1, keepdim=True), keys.shape[-1]
-            variance = (known - mean).square_().mean(-1, keepdim=True)
+            variance = (known - mean).square().mean(-1, keepdim=True)
         else:
-            weights = torch.ones_like(known) if self.weights is None else self.weights.double()
+            weights = torch.ones_like(known) if self.weights is None else self.weights.detach().double()
             weights = weights if self.finite is None else weights.where(self.finite, 0)
             count = weights.sum(-1, keepdim=True).clamp(min=torch.finfo(keys.dtype).tiny)
             mean = (weights * known).sum(-1, keepdim=True) / count
             variance = (weights * (known - mean).square()).sum(-1, keepdim=True) / count
-        heat = variance.sqrt_().mul_(math.sqrt(12)) / count
+        heat = (12 * variance).sqrt() / count
         # Rounding leaves some spread where there is none.
         spread = heat * count > (4e-15 * mean.abs()).clamp(min=1e-30)
-        return torch.where(spread, heat.clamp_(1e-30, 2.0**126), 1).to(keys.dtype)
+        return torch.where(spread, heat.clamp(1e-30, 2.0**126), 1).to(keys.dtype)
 
     def _ends(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """The smallest and the largest finite key of each row."""
@@ -193,12 +192,14 @@ class Rows:
 
     # What is computed.
 
-    @cached_property
     def order(self) -> Tensor:
         """Where the elements of each row are in hard order; masked ones come last."""
         return sort_rows(self.keys.detach())[1]
 
-    @cached_property
+    def present(self, order: Tensor) -> Tensor | float:
+        """Whether positions in this order hold a valid element."""
+        return 1.0 if self.mask is None else self.mask.gather(-1, order).to(self.keys.dtype)
+
     def count(self) -> Tensor:
         """The sum of weights of each row, (b, 1), in float64."""
         if self.weights is None:
@@ -237,17 +238,6 @@ class Rows:
     def known(self) -> Tensor:
         """The values, with 0 for what is not finite or masked."""
         return self.values if self.finite is None else self.values.where(self.finite, 0)
-
-    def ordered(self) -> Tensor:
-        """The values in hard order, and 0 after the valid ones."""
-        values = self.values.gather(-1, self.order)
-        return values if self.mask is None else values.where(self.present, 0)
-
-    @cached_property
-    def present(self) -> Tensor:
-        """Positions in order, (b, n), that hold a valid element."""
-        assert self.mask is not None
-        return self.mask.gather(-1, self.order)
 
 
 def _worst(t: Tensor) -> float:

@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sparsewire.kernels import again, last_pass
-from sparsewire.sorting._rows import concrete_on_cpu, ordered_bits, sorted_places
+from sparsewire.engines import concrete
+from sparsewire.kernels import again, last_pass, operator
+from sparsewire.sorting._rows import ordered_bits, sorted_places
 from sparsewire.sorting.soft_sort._call import Call
 from sparsewire.sorting.soft_sort._scan import STEEP, TINY, by_scan
 
@@ -25,16 +26,21 @@ _FARTHEST = 1e-260
 
 
 def by_numpy(call: Call) -> Tensor:
-    """Compute a call, some rows at a time."""
+    """Compute a call, some rows at a time; where it is compiled, as one operator."""
+    if torch.compiler.is_compiling():
+        return _call(*call[1:6], call.operation, call.tails)
     return _Scan.apply(call.keys, call.payload, call.temperature, call)  # pyright: ignore[reportReturnType]
 
 
 def takes(call: Call) -> bool:
-    """Whether all is concrete on the CPU, the weights constant, and no derivative runs forward."""
-    tensors = [t for t in call if isinstance(t, Tensor)]
+    """Whether all is on the CPU, the weights constant, and nothing is transformed."""
     fixed = call.weights is None or not call.weights.requires_grad
+    if call.tails != "light" or not fixed or call.keys.device.type != "cpu":
+        return False
+    if torch.compiler.is_compiling():
+        return True
     forward = torch.autograd.forward_ad._current_level >= 0
-    return fixed and not forward and call.tails == "light" and all(map(concrete_on_cpu, tensors))
+    return not forward and all(concrete(t) for t in call if isinstance(t, Tensor))
 
 
 class _Blocks(NamedTuple):
@@ -364,3 +370,55 @@ def _at_keys(slots: Array, n: int, terms: Array) -> Array:
     total = torch.zeros(*terms.shape[:-1], n + 1, dtype=torch.float64)
     index = torch.from_numpy(slots).expand(terms.shape)
     return total.scatter_add_(-1, index, torch.from_numpy(terms)).numpy()
+
+
+def _saved_call(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:5])
+    ctx.options = inputs[5:]
+
+
+def _run(*inputs: Any) -> Tensor:
+    operation, *rest = inputs[5:]
+    found = _forward(Call(operation, *inputs[:5], *rest))[0]
+    return torch.from_numpy(np.ascontiguousarray(found))
+
+
+def _run_backward(grad: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    operation, *rest = inputs[5:]
+    _, rows = _forward(Call(operation, *inputs[:5], *rest))
+    backward = _backward_of_ranks if operation == "rank" else _backward_of_levels
+    found = backward(rows, grad.numpy())
+    like = inputs[0], inputs[3], inputs[1]
+    return tuple(
+        torch.empty(0) if each is None else torch.from_numpy(np.ascontiguousarray(each)).to(t.dtype)
+        for each, t in zip(found, like, strict=True)
+    )  # pyright: ignore[reportReturnType]
+
+
+def _shape(keys: Tensor, payload: Any, _w: Any, heat: Tensor, levels: Any, operation: str, _t: str) -> Tensor:
+    count = keys.shape[-1] + 1 if levels is None else levels.shape[-1]
+    if operation == "rank":
+        return torch.empty_like(keys, memory_format=torch.contiguous_format)
+    if operation == "threshold":
+        return keys.new_empty(len(keys), count, dtype=torch.float64)
+    return payload.new_empty(len(keys), count - 1, payload.shape[-1])
+
+
+def _backward_shapes(grad: Tensor, keys: Tensor, payload: Any, _w: Any, heat: Tensor, *_: Any) -> Any:
+    new = [t.new_empty(t.shape) if t is not None else torch.empty(0) for t in (keys, heat, payload)]
+    return tuple(new)
+
+
+def _traced_backward(ctx: Any, grad: Tensor) -> Any:
+    keys, payload, weights, heat, levels = ctx.saved_tensors
+    of_keys, of_heat, of_payload = _call_backward(
+        grad, keys, payload, weights, heat, levels, *ctx.options
+    )
+    return of_keys, None if payload is None else of_payload, None, of_heat, None, None, None
+
+
+_INPUTS = "Tensor keys, Tensor? payload, Tensor? weights, Tensor heat, Tensor? levels, str operation, str tails"
+_call_backward = operator(
+    f"soft_call_backward(Tensor grad, {_INPUTS}) -> (Tensor, Tensor, Tensor)", _run_backward, _backward_shapes, autocast=None, devices=("cpu",),
+)
+_call = operator(f"soft_call({_INPUTS}) -> Tensor", _run, _shape, _traced_backward, _saved_call, None, ("cpu",))
