@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsewire.engines import concrete
-from sparsewire.kernels import again, last_pass, operator
+from sparsewire.kernels import again, last_pass
 from sparsewire.sorting._rows import ordered_bits, sorted_places
 from sparsewire.sorting.soft_sort._call import Call
 from sparsewire.sorting.soft_sort._scan import STEEP, TINY, by_scan
@@ -26,9 +26,7 @@ _FARTHEST = 1e-260
 
 
 def by_numpy(call: Call) -> Tensor:
-    """Compute a call, some rows at a time; where it is compiled, as one operator."""
-    if torch.compiler.is_compiling():
-        return _call(*call[1:6], call.operation, call.tails)
+    """Compute a call, some rows at a time."""
     return _Scan.apply(call.keys, call.payload, call.temperature, call)  # pyright: ignore[reportReturnType]
 
 
@@ -39,8 +37,12 @@ def takes(call: Call) -> bool:
         return False
     if torch.compiler.is_compiling():
         return True
-    forward = torch.autograd.forward_ad._current_level >= 0
-    return not forward and all(concrete(t) for t in call if isinstance(t, Tensor))
+    return not runs_forward() and all(concrete(t) for t in call if isinstance(t, Tensor))
+
+
+def runs_forward() -> bool:
+    """Whether derivatives run forward."""
+    return torch.autograd.forward_ad._current_level >= 0
 
 
 class _Blocks(NamedTuple):
@@ -53,7 +55,7 @@ class _Blocks(NamedTuple):
     ends: list["_Blocks"]  # of these keys; in the second row mirrored, so that all sums rise
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """Sorted rows, and what their gradient needs."""
 
     place: Array  # (c, n), where each sorted element was among c · n
@@ -68,13 +70,11 @@ class _Rows(NamedTuple):
 
 class _Scan(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, keys: Tensor, payload: Tensor | None, heat: Tensor, call: Call
-    ) -> Tensor:
+    def forward(ctx: Any, keys: Tensor, payload: Tensor | None, heat: Tensor, call: Call) -> Tensor:
         width = 1 if payload is None else 1 + payload.shape[-1] // 4
         step = max(1, _AT_ONCE // (keys.shape[-1] * width))
         parts = [slice(start, start + step) for start in range(0, len(keys), step)]
-        done = [_forward(_slice(call, part)) for part in parts]
+        done = [forward(_slice(call, part)) for part in parts]
         ctx.save_for_backward(keys, payload, heat)
         ctx.step, ctx.call = step, call._replace(keys=keys[:0], payload=None, temperature=heat[:0])
         ctx.rows = [rows for _, rows in done] if any(ctx.needs_input_grad) else []
@@ -87,7 +87,6 @@ class _Scan(torch.autograd.Function):
             call = ctx.call._replace(keys=keys, payload=payload, temperature=heat)
             return *_again(call, grad), None
         given = [each.numpy() for each in grad.split(ctx.step)]
-        backward = _backward_of_ranks if ctx.call.operation == "rank" else _backward_of_levels
         grads = [backward(*pair) for pair in zip(ctx.rows, given, strict=True)]
         of_keys, of_heat, of_payload = (list(each) for each in zip(*grads, strict=True))
         with_payload = payload is not None and ctx.needs_input_grad[1]
@@ -104,7 +103,8 @@ def _joined(parts: list[Array]) -> Tensor:
 
 
 def _slice(call: Call, part: slice) -> Call:
-    return Call(*(t[part].detach() if isinstance(t, Tensor) else t for t in call))
+    parts = (t[part].detach() if isinstance(t, Tensor) else t for t in call)
+    return Call(*parts)  # pyright: ignore[reportArgumentType]
 
 
 def _again(call: Call, grad: Tensor) -> list[Tensor | None]:
@@ -119,7 +119,7 @@ def _again(call: Call, grad: Tensor) -> list[Tensor | None]:
     return [keys, *(payload or [None]), heat]
 
 
-def _forward(call: Call) -> tuple[Array, _Rows]:
+def forward(call: Call) -> tuple[Array, Rows]:
     rows = _sorted(call)
     low, high = _sums(rows, rows.features, rows.features)
     weights = rows.features[0]
@@ -134,7 +134,7 @@ def _forward(call: Call) -> tuple[Array, _Rows]:
     return found, rows._replace(saved=(_others(rows, low[0], high[0]),))
 
 
-def _sorted(call: Call) -> _Rows:
+def _sorted(call: Call) -> Rows:
     c, n = call.keys.shape
     if call.keys.dtype == torch.float32:
         place = sorted_places(ordered_bits(call.keys.numpy()))
@@ -155,7 +155,7 @@ def _sorted(call: Call) -> _Rows:
     np.subtract(far[:, :-1], far[:, 1:], out=decays[:, :-1])
     decays[:, -1] = 0
     np.exp(decays, out=decays)
-    return _Rows(place, x, features, heat, decays, _blocks(far), call.weights is None)
+    return Rows(place, x, features, heat, decays, _blocks(far), call.weights is None)
 
 
 def _taken(numbers: Array, place: Array) -> Array:
@@ -203,7 +203,7 @@ def _rise(blocks: _Blocks, terms: Array) -> Array:
     return sums.reshape(*sums.shape[:3], -1)[..., : terms.shape[-1]]
 
 
-def _sums(rows: _Rows, rising: Array, falling: Array) -> tuple[Array, Array]:
+def _sums(rows: Rows, rising: Array, falling: Array) -> tuple[Array, Array]:
     """L of some terms and R of others, (f, c, n)."""
     blocks, (f, c, n), size = rows.blocks, rising.shape, rows.blocks.up.shape[-1]
     low, high = _padded(rising, size) * blocks.up, _padded(falling, size) * blocks.down
@@ -221,7 +221,7 @@ def _sums(rows: _Rows, rising: Array, falling: Array) -> tuple[Array, Array]:
     return low.reshape(f, c, -1)[..., :n], high.reshape(f, c, -1)[..., :n]
 
 
-def _others(rows: _Rows, low: Array, high: Array) -> Array:
+def _others(rows: Rows, low: Array, high: Array) -> Array:
     """L + R without the element itself: the sums of its neighbours, decayed."""
     both = np.zeros_like(low)
     decays = rows.decays[:, :-1]
@@ -230,15 +230,15 @@ def _others(rows: _Rows, low: Array, high: Array) -> Array:
     return both
 
 
-def _unsorted(rows: _Rows, found: Array) -> Array:
+def _unsorted(rows: Rows, found: Array) -> Array:
     given = np.empty(found.size, found.dtype)
     given[rows.place] = found
     return given.reshape(found.shape)
 
 
 def _at_levels(
-    call: Call, rows: _Rows, low: Array, high: Array, at_keys: Array
-) -> tuple[Array, _Rows]:
+    call: Call, rows: Rows, low: Array, high: Array, at_keys: Array
+) -> tuple[Array, Rows]:
     c, n = at_keys.shape
     total = _cumulative(rows.features)
     levels = np.arange(n + 1.0)[None] if call.levels is None else call.levels.numpy()
@@ -309,7 +309,12 @@ def _solve(low: Array, high: Array, decay: Array, excess: Array) -> tuple[Array,
     return y, np.divide(decay, y, out=decay), up
 
 
-def _backward_of_ranks(rows: _Rows, grad: Array) -> tuple[Array, Array, None]:
+def backward(rows: Rows, grad: Array) -> tuple[Array, Array, Array | None]:
+    """Return the gradients of the keys, the temperature and the payload."""
+    return (_of_ranks if len(rows.saved) == 1 else _of_levels)(rows, grad)
+
+
+def _of_ranks(rows: Rows, grad: Array) -> tuple[Array, Array, None]:
     given = _taken(grad, rows.place)
     low, high = _sums(rows, given[None], given[None])
     others = _others(rows, low[0], high[0])
@@ -320,7 +325,7 @@ def _backward_of_ranks(rows: _Rows, grad: Array) -> tuple[Array, Array, None]:
     return *_of_keys(rows, of_keys, 0.0), None
 
 
-def _of_keys(rows: _Rows, grad: Array, scaled: Array | float) -> tuple[Array, Array]:
+def _of_keys(rows: Rows, grad: Array, scaled: Array | float) -> tuple[Array, Array]:
     """The gradients of keys and temperature, by Euler's identity for homogeneous functions.
 
     These are of degree 0, or of degree 1 and the gradient times the results is `scaled`.
@@ -329,11 +334,11 @@ def _of_keys(rows: _Rows, grad: Array, scaled: Array | float) -> tuple[Array, Ar
     return _unsorted(rows, grad), (scaled - moved) / rows.heat
 
 
-def _centre(rows: _Rows) -> Array:
+def _centre(rows: Rows) -> Array:
     return rows.keys.mean(-1, keepdims=True)
 
 
-def _backward_of_levels(rows: _Rows, grad: Array) -> tuple[Array, Array, Array | None]:
+def _of_levels(rows: Rows, grad: Array) -> tuple[Array, Array, Array | None]:
     slots, inner, y, z, pace, known = rows.saved
     scaled: Array | float = 0.0
     if known.ndim == 2:  # thresholds
@@ -370,55 +375,3 @@ def _at_keys(slots: Array, n: int, terms: Array) -> Array:
     total = torch.zeros(*terms.shape[:-1], n + 1, dtype=torch.float64)
     index = torch.from_numpy(slots).expand(terms.shape)
     return total.scatter_add_(-1, index, torch.from_numpy(terms)).numpy()
-
-
-def _saved_call(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:5])
-    ctx.options = inputs[5:]
-
-
-def _run(*inputs: Any) -> Tensor:
-    operation, *rest = inputs[5:]
-    found = _forward(Call(operation, *inputs[:5], *rest))[0]
-    return torch.from_numpy(np.ascontiguousarray(found))
-
-
-def _run_backward(grad: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    operation, *rest = inputs[5:]
-    _, rows = _forward(Call(operation, *inputs[:5], *rest))
-    backward = _backward_of_ranks if operation == "rank" else _backward_of_levels
-    found = backward(rows, grad.numpy())
-    like = inputs[0], inputs[3], inputs[1]
-    return tuple(
-        torch.empty(0) if each is None else torch.from_numpy(np.ascontiguousarray(each)).to(t.dtype)
-        for each, t in zip(found, like, strict=True)
-    )  # pyright: ignore[reportReturnType]
-
-
-def _shape(keys: Tensor, payload: Any, _w: Any, heat: Tensor, levels: Any, operation: str, _t: str) -> Tensor:
-    count = keys.shape[-1] + 1 if levels is None else levels.shape[-1]
-    if operation == "rank":
-        return torch.empty_like(keys, memory_format=torch.contiguous_format)
-    if operation == "threshold":
-        return keys.new_empty(len(keys), count, dtype=torch.float64)
-    return payload.new_empty(len(keys), count - 1, payload.shape[-1])
-
-
-def _backward_shapes(grad: Tensor, keys: Tensor, payload: Any, _w: Any, heat: Tensor, *_: Any) -> Any:
-    new = [t.new_empty(t.shape) if t is not None else torch.empty(0) for t in (keys, heat, payload)]
-    return tuple(new)
-
-
-def _traced_backward(ctx: Any, grad: Tensor) -> Any:
-    keys, payload, weights, heat, levels = ctx.saved_tensors
-    of_keys, of_heat, of_payload = _call_backward(
-        grad, keys, payload, weights, heat, levels, *ctx.options
-    )
-    return of_keys, None if payload is None else of_payload, None, of_heat, None, None, None
-
-
-_INPUTS = "Tensor keys, Tensor? payload, Tensor? weights, Tensor heat, Tensor? levels, str operation, str tails"
-_call_backward = operator(
-    f"soft_call_backward(Tensor grad, {_INPUTS}) -> (Tensor, Tensor, Tensor)", _run_backward, _backward_shapes, autocast=None, devices=("cpu",),
-)
-_call = operator(f"soft_call({_INPUTS}) -> Tensor", _run, _shape, _traced_backward, _saved_call, None, ("cpu",))

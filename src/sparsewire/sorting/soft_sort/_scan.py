@@ -147,7 +147,7 @@ def around(s: Sums, call: Call) -> tuple[Tensor, Around]:
 def solve(levels: Tensor, near: Around) -> tuple[Tensor, Tensor]:
     """Return y and z, (1, b, l), of one Laplace distribution, in closed form.
 
-    low · y² + 2 excess · y = high · decay, and z = decay / y: of both the root without cancellation.
+    low · y² + 2 excess · y = high · decay and z = decay / y, without cancellation.
     """
     low, high, excess = near.below[:, 0], near.above[:, 0], levels - near.total[0]
     root = (excess.square() + low * high * near.decay).sqrt() + excess.abs()
@@ -193,7 +193,9 @@ def thresholds(levels: Tensor, near: Around, s: Sums, tails: Tails) -> Tensor:
     far = left.clamp(TINY, 1).log() * s.heats[[0, -1]]
     first, last = near.slots == 0, near.slots == n
     low = torch.where(first, near.right + far[1], torch.where(last, near.left - far[0], near.left))
-    high = torch.where(last, near.left - far[1], torch.where(first, near.right + far[0], near.right))
+    high = torch.where(
+        last, near.left - far[1], torch.where(first, near.right + far[0], near.right)
+    )
     at, early = (low + high) / 2, concrete(s.keys) and s.keys.device.type == "cpu"
     for _ in range(_STEPS):
         y, z = distances(at, near, s.heats)
