@@ -117,7 +117,8 @@ def soft_sorts() -> dict[str, int]:
             recurrence._recur, lines, CHUNK=1024, STEPS=16, PHASE=phase
         )
     tile = {"NODES": wide.NODES, "FEATURES": wide.FEATURES, "WEIGHTED": True}
-    many = short | all_of(FLOAT, "payload", "sums", "parts")
+    many = short | all_of(FLOAT, "payload", "sums", "parts", "factors")
+    found["factors"] = shared_memory(wide._factors, many, WEIGHTED=True, SIZE=1024)
     for back in (False, True):
         found[f"carry {back}"] = shared_memory(wide._carry, many, BACK=back, **tile)
     for mode in range(3):

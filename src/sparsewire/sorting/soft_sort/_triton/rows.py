@@ -119,7 +119,7 @@ def forward(
     tape.heat.copy_(temperature)
     _scanned(mode, keys, *given, keys, tape, table, out, 1, **options)
     if mode != RANK.value:
-        _settle[(triton.cdiv(n, _BLOCK), b)](
+        _settle[(b, triton.cdiv(n, _BLOCK))](
             *tape, table, out, n, steps, MODE=mode, OWN=options["OWN"], SIZE=_BLOCK, num_warps=8
         )
     return out, tape
@@ -159,7 +159,7 @@ def backward(
         return out, to_payload
     _scanned(mode, grad, *given, grad, tape, table, out, sign, **options)
     if mode != RANK_BACK.value:
-        _to_keys[(triton.cdiv(n, _BLOCK), b)](
+        _to_keys[(b, triton.cdiv(n, _BLOCK))](
             grad, *given, more, *tape, table, out, to_payload, n,
             SIGN=sign, SIZE=_BLOCK, num_warps=8, **options,
         )  # fmt: skip
@@ -183,9 +183,9 @@ def _scanned(
     terms = like.new_empty((b, 3, 2, blocks), dtype=torch.float64)
     options |= {"SIGN": sign, "SIZE": _BLOCK, "num_warps": 8}
     if blocks > 1:
-        _scan[(blocks, b)](*arguments, decays, terms, n, PHASE=0, **options)
+        _scan[(b, blocks)](*arguments, decays, terms, n, PHASE=0, **options)
         terms = recurrence(decays.view(-1, blocks), terms.view(-1, 2, blocks))
-    _scan[(blocks, b)](*arguments, decays, terms, n, PHASE=2 if blocks > 1 else 1, **options)
+    _scan[(b, blocks)](*arguments, decays, terms, n, PHASE=2 if blocks > 1 else 1, **options)
 
 
 @triton.jit
@@ -294,7 +294,7 @@ def _scan(
     SIGN: tl.constexpr, SIZE: tl.constexpr, PHASE: tl.constexpr,
 ):  # fmt: skip
     """Of one block of a long row: totals, or results with or without sums of other blocks."""
-    block, blocks, row = tl.program_id(0), tl.num_programs(0), tl.program_id(1).to(tl.int64)
+    row, block, blocks = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
     at, i = row * n, block * SIZE + tl.arange(0, SIZE)
     heat = tl.load(heats + row)
     back: tl.constexpr = MODE == MIX_BACK or MODE == PLAN_BACK
@@ -331,8 +331,8 @@ def _settle(
     order, points, heats, slots, below, places, offsets, means, table, out, n, steps,
     MODE: tl.constexpr, OWN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(1).to(tl.int64)
-    at, i = row * n, tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    row = tl.program_id(0).to(tl.int64)
+    at, i = row * n, tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     settle(
         i, i < n, n, tl.load(heats + row), points + at, slots + at, table + at * 6, steps, order,
         out + at, below + at, places + at, offsets + at, means + at, MODE, OWN, 1,
@@ -345,8 +345,8 @@ def _to_keys(
     out, to_other, n, MODE: tl.constexpr, WEIGHTED: tl.constexpr, OWN: tl.constexpr,
     SIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(1).to(tl.int64)
-    at, i = row * n, tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    row = tl.program_id(0).to(tl.int64)
+    at, i = row * n, tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     to_keys(
         i, i < n, n, tl.load(heats + row), points + at, slots + at, table + at * 6, places + at,
         offsets + at, order + at, weights + at, other + at, grad + at, more + at, out + at,
