@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsewire.engines import concrete
@@ -18,7 +17,7 @@ from sparsewire.sorting._rows import ordered_bits, sorted_places
 from sparsewire.sorting.soft_sort._call import Call
 from sparsewire.sorting.soft_sort._scan import STEEP, TINY, by_scan
 
-Array = NDArray[Any]
+Array = np.ndarray
 _AT_ONCE = 2**17  # numbers of one array
 _SIZE, _CUT = 16, 37.0  # of a block, and the largest gap in it: e^(15 · 37) is a number
 _LONGEST = 512  # elements that may be one block, where they are near
@@ -89,10 +88,9 @@ class _Scan(torch.autograd.Function):
         given = [each.numpy() for each in grad.split(ctx.step)]
         grads = [backward(*pair) for pair in zip(ctx.rows, given, strict=True)]
         of_keys, of_heat, of_payload = (list(each) for each in zip(*grads, strict=True))
-        with_payload = payload is not None and ctx.needs_input_grad[1]
         return (
             _joined(of_keys).to(keys.dtype),
-            _joined(of_payload).to(payload.dtype) if with_payload else None,
+            None if payload is None else _joined(of_payload).to(payload.dtype),
             _joined(of_heat).to(heat.dtype),
             None,
         )
