@@ -352,10 +352,12 @@ def _of_levels(rows: Rows, grad: Array) -> tuple[Array, Array, Array | None]:
     n = rows.keys.shape[-1]
     low, high = _at_keys(slots, n, levels * z)[..., :-1], _at_keys(slots, n, levels * y)[..., 1:]
     low, high = _sums(rows, low, high)
-    of_keys = (low[0] + high[0]) * rows.features[0]
+    of_keys = low[0] + high[0]
+    if not rows.ones:
+        of_keys *= rows.features[0]
     for feature, a, b in zip(rows.features[1:], low[1:], high[1:], strict=True):
         of_keys -= (a + b) * feature
-    cold = rows.heat < 1e-9 * np.abs(rows.keys).max(-1, keepdims=True)
+    cold = rows.heat < 1e-9 * np.abs(rows.keys[:, [0, -1]]).max(-1, keepdims=True)
     if cold.any():  # what rounding leaves must not be divided by a tiny temperature
         largest = np.abs(rows.features).max(-1) * np.abs(levels).max(-1)
         of_keys[cold & (np.abs(of_keys) < 1e-14 * largest.sum(0)[:, None])] = 0
@@ -367,7 +369,8 @@ def _of_levels(rows: Rows, grad: Array) -> tuple[Array, Array, Array | None]:
         found = low[1:] - high[1:]
         found *= 0.5
         found += whole
-        found *= rows.features[0]
+        if not rows.ones:
+            found *= rows.features[0]
         of_payload = np.stack([_unsorted(rows, each) for each in found], -1)
     return *_of_keys(rows, of_keys, scaled), of_payload
 
