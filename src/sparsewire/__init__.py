@@ -30,6 +30,7 @@ from sparsewire.sorting import (
     soft_rank,
     soft_sort,
     soft_topk,
+    soft_topk_mask,
     sort_by,
 )
 
@@ -69,6 +70,7 @@ __all__ = [
     "soft_rank",
     "soft_sort",
     "soft_topk",
+    "soft_topk_mask",
     "sort_by",
     "sorting",
     "sparsify",

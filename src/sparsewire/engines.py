@@ -1,9 +1,10 @@
 """Engines: the implementations of a function, listed in one ordered table, chosen in one place.
 
 - `"reference"`: the specification; plain PyTorch that may store whole tables
-- `"chunked"`: plain PyTorch in chunks, recomputed in the backward pass
+- `"chunked"`: plain PyTorch in chunks
 - `"fourier"`: a sum in closed form, plain PyTorch (`order_loss`)
-- `"numpy"`: NumPy (CPU; soft sorting, repeats)
+- `"scan"`: linear recurrences with their gradient in closed form, plain PyTorch (soft sorting)
+- `"numpy"`: NumPy (CPU; repeats)
 - `"grid"`: the whole index space, where it is hardly larger than what was sampled from it (CPU)
 - `"triton"`: fused kernels (CUDA, or anywhere under Triton's interpreter)
 - `"auto"`: the first of these, from the end, that takes the arguments and pays for their sizes
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from sparsewire.checks import check_choice
 
-Name = Literal["auto", "reference", "chunked", "fourier", "numpy", "grid", "triton"]
+Name = Literal["auto", "reference", "chunked", "fourier", "scan", "numpy", "grid", "triton"]
 NAMES: tuple[Name, ...] = get_args(Name)
 VARIABLE = "SPARSEWIRE_ENGINE"
 
@@ -87,8 +88,8 @@ def engine(name: Name) -> Iterator[None]:
     backward pass uses the engine of its forward pass.
 
     Args:
-        name: `"auto"`, `"reference"`, `"chunked"`, `"fourier"`, `"numpy"`, `"grid"` or
-            `"triton"`.
+        name: `"auto"`, `"reference"`, `"chunked"`, `"fourier"`, `"scan"`, `"numpy"`, `"grid"`
+            or `"triton"`.
 
     Examples:
         >>> import sparsewire as sw

@@ -21,6 +21,7 @@ from sparsewire.sorting.soft_sort import (
     soft_rank,
     soft_sort,
     soft_topk,
+    soft_topk_mask,
     sort_by,
 )
 
@@ -44,5 +45,6 @@ __all__ = [
     "soft_rank",
     "soft_sort",
     "soft_topk",
+    "soft_topk_mask",
     "sort_by",
 ]
