@@ -19,6 +19,7 @@ from sparsewire.nn.wiring import (
     check_value_numbers,
     read_source,
     reads_input,
+    split_sample,
     without_copies,
 )
 from sparsewire.ops import bound_variances, mark_repeats, rounded, sample, spread, window
@@ -69,7 +70,7 @@ class HyperLayer(LinearMap):
         bias: Whether to add a dense bias to the output.
         train_mode: What a pass in training does: `"sampled"`, the paper's, or `"straight-through"`:
             the output of rounded tuples, as in evaluation, with the gradient of a sampled pass for
-            means and variances. If not given, `"straight-through"` for sources with a schedule.
+            means and variances, and the choice for sources with a schedule.
         evaluation: What `eval()` does: `"rounded"` (each value at its nearest index), `"sampled"`
             (as in training) or `"expected"` (each value spread over every index of a window:
             the expectation under its density, without sampling).
@@ -159,10 +160,10 @@ class HyperLayer(LinearMap):
         self.bias = nn.Parameter(torch.zeros(self.out_shape)) if bias else None
         if None not in self.in_shape:
             space = check_rank("the learned space", self.layout.space(self._shapes(None)))
-            if isinstance(source, FreeTuples):
-                source.start_in(space)
             region_sizes("region", region, space)
             region_sizes("window", window, space)
+            if isinstance(source, FreeTuples):
+                source.start_in(space)
 
     def forward(
         self,
@@ -264,20 +265,14 @@ class HyperLayer(LinearMap):
 
         The values of tuples that the layout does not allow are NaN.
         """
-        # As `sparsewire.ops.sample` orders them: 2^r nearest tuples first, for each mean.
-        nearest = 2 ** (rank := sample.indices.shape[-1])
-        each = nearest + self.local_samples + self.global_samples
-        indices = sample.indices.reshape(-1, each, rank)[:, nearest:].flatten(0, 1)
-        values = sample.values.reshape(-1, each)[:, nearest:].flatten()
+        _, (indices, values) = split_sample(sample, self.local_samples + self.global_samples)
+        indices, values = indices.flatten(0, 1), values.flatten()
         allowed = self.layout.allowed(indices, self._shapes(None))
         return indices, values if allowed is None else torch.where(allowed, values, math.nan)
 
     def nearest_part(self, sample: Sample) -> tuple[Int[Tensor, "n e r"], Float[Tensor, "n e"]]:
         """Return the 2^r tuples nearest to each mean of a sampled pass, and their values."""
-        nearest = 2 ** (rank := sample.indices.shape[-1])
-        each = nearest + self.local_samples + self.global_samples
-        indices, values = sample.indices.reshape(-1, each, rank), sample.values.reshape(-1, each)
-        return indices[:, :nearest], values[:, :nearest]
+        return split_sample(sample, self.local_samples + self.global_samples)[0]
 
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any
