@@ -11,6 +11,16 @@ from sparsewire.sorting.halves import (
     log_symmetric,
     sampled_half,
 )
+from sparsewire.sorting.losses import (
+    NDCGLoss,
+    SpearmanLoss,
+    TopKCrossEntropy,
+    TrimmedLoss,
+    ndcg_loss,
+    spearman_loss,
+    topk_cross_entropy,
+    trimmed_loss,
+)
 from sparsewire.sorting.order_loss import order_loss
 from sparsewire.sorting.quicksort import QuickSort, Steps
 from sparsewire.sorting.soft_sort import (
@@ -28,15 +38,20 @@ from sparsewire.sorting.soft_sort import (
 __all__ = [
     "DISTRIBUTIONS",
     "Distribution",
+    "NDCGLoss",
     "QuickSort",
     "SoftTopK",
+    "SpearmanLoss",
     "Steps",
+    "TopKCrossEntropy",
+    "TrimmedLoss",
     "enumerated_half",
     "exact_half",
     "half",
     "half_rows",
     "log_odds",
     "log_symmetric",
+    "ndcg_loss",
     "order_loss",
     "sampled_half",
     "soft_median",
@@ -47,4 +62,7 @@ __all__ = [
     "soft_topk",
     "soft_topk_mask",
     "sort_by",
+    "spearman_loss",
+    "topk_cross_entropy",
+    "trimmed_loss",
 ]
