@@ -24,6 +24,7 @@ from sparsewire.ops import engine
 from sparsewire.rewire import Rewire
 from sparsewire.sorting import (
     NDCGLoss,
+    OrderLoss,
     QuickSort,
     SpearmanLoss,
     TopKCrossEntropy,
@@ -55,6 +56,7 @@ __all__ = [
     "Layout",
     "LowerTriangular",
     "NDCGLoss",
+    "OrderLoss",
     "PacedTuples",
     "Placed",
     "QuickSort",

@@ -13,6 +13,7 @@ from sparsewire.sorting.halves import (
 )
 from sparsewire.sorting.losses import (
     NDCGLoss,
+    OrderLoss,
     SpearmanLoss,
     TopKCrossEntropy,
     TrimmedLoss,
@@ -39,6 +40,7 @@ __all__ = [
     "DISTRIBUTIONS",
     "Distribution",
     "NDCGLoss",
+    "OrderLoss",
     "QuickSort",
     "SoftTopK",
     "SpearmanLoss",

@@ -8,6 +8,7 @@ from sparsewire.sorting.losses.functions import (
 )
 from sparsewire.sorting.losses.modules import (
     NDCGLoss,
+    OrderLoss,
     SpearmanLoss,
     TopKCrossEntropy,
     TrimmedLoss,
@@ -15,6 +16,7 @@ from sparsewire.sorting.losses.modules import (
 
 __all__ = [
     "NDCGLoss",
+    "OrderLoss",
     "SpearmanLoss",
     "TopKCrossEntropy",
     "TrimmedLoss",

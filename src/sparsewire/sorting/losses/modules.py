@@ -1,5 +1,6 @@
 """Losses as modules, whose arguments are given once."""
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from sparsewire.sorting.losses.functions import (
     topk_cross_entropy,
     trimmed_loss,
 )
+from sparsewire.sorting.order_loss import Ties, order_loss
 
 
 class _Loss(nn.Module):
@@ -23,6 +25,38 @@ class _Loss(nn.Module):
     def extra_repr(self) -> str:
         """Return the arguments."""
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+
+
+class OrderLoss(_Loss):
+    """`order_loss` as a module.
+
+    Examples:
+        >>> criterion = OrderLoss(temperature=0.5)
+        >>> criterion(torch.tensor([[1.0, 2.0]]), torch.tensor([[10, 20]]))
+        tensor(0.1269)
+    """
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        bend: float = math.inf,
+        reach: int | None = None,
+        ties: Ties = True,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(
+            temperature=temperature, bend=bend, reach=reach, ties=ties, reduction=reduction
+        )
+
+    def forward(
+        self,
+        keys: Tensor,
+        target: Tensor,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of keys whose order is that of the target."""
+        return order_loss(keys, target, mask=mask, weights=weights, **self.options)  # pyright: ignore[reportArgumentType]
 
 
 class SpearmanLoss(_Loss):
