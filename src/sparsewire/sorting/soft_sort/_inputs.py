@@ -10,7 +10,7 @@ from torch import Tensor
 from sparsewire.checks import check_choice, check_devices, check_floating, check_range
 from sparsewire.engines import Engine, dispatch
 from sparsewire.sorting._rows import concrete_on_cpu, sort_rows
-from sparsewire.sorting.soft_sort import _direct
+from sparsewire.sorting.soft_sort import _numpy
 from sparsewire.sorting.soft_sort._call import TAILS, Call, Operation, Tails, distribution
 from sparsewire.sorting.soft_sort._reference import by_pairs
 from sparsewire.sorting.soft_sort._scan import by_scan
@@ -18,7 +18,7 @@ from sparsewire.sorting.soft_sort._scan import by_scan
 _AWAY = 64  # temperatures between the keys and what is certain to be at an end
 _HOT, _COOLER = 2.0**100, 2.0**-60
 _ENGINES = (
-    Engine("scan", _direct.directly, _direct.takes),
+    Engine("numpy", _numpy.by_numpy, _numpy.takes),
     Engine("chunked", by_scan),
     Engine("reference", by_pairs),
 )
@@ -138,24 +138,22 @@ class Rows:
     @torch.no_grad()
     def _default_heat(self, keys: Tensor) -> Tensor:
         """√12 standard deviations over n: the distance of neighbours of evenly spaced keys."""
-        n = keys.shape[-1]
-        if not n:
+        if not keys.shape[-1]:
             return keys.new_ones(len(keys), 1)
-        low, high = self._ends(keys)
-        radius = high / 2 - low / 2
-        there = radius > 1e-30
-        near = (keys - low / 2 - high / 2) / torch.where(there, radius, 1)  # within -1 and 1
+        known = keys.double() if self.finite is None else keys.double().where(self.finite, 0)
         if self.finite is None and self.weights is None:
-            deviation, count = near.std(-1, correction=0, keepdim=True), n
+            mean, count = known.mean(-1, keepdim=True), keys.shape[-1]
+            variance = (known - mean).square_().mean(-1, keepdim=True)
         else:
-            weights = torch.ones_like(keys) if self.weights is None else self.weights
+            weights = torch.ones_like(known) if self.weights is None else self.weights.double()
             weights = weights if self.finite is None else weights.where(self.finite, 0)
-            near = near if self.finite is None else near.where(self.finite, 0)
             count = weights.sum(-1, keepdim=True).clamp(min=torch.finfo(keys.dtype).tiny)
-            mean = (weights * near).sum(-1, keepdim=True) / count
-            deviation = ((weights * (near - mean).square()).sum(-1, keepdim=True) / count).sqrt()
-        heat = (math.sqrt(12) * deviation / count * radius).clamp(max=2.0**126)
-        return torch.where(there & (heat > 1e-30), heat, 1)
+            mean = (weights * known).sum(-1, keepdim=True) / count
+            variance = (weights * (known - mean).square()).sum(-1, keepdim=True) / count
+        heat = variance.sqrt_().mul_(math.sqrt(12)) / count
+        # Rounding leaves some spread where there is none.
+        spread = heat * count > (4e-15 * mean.abs()).clamp(min=1e-30)
+        return torch.where(spread, heat.clamp_(1e-30, 2.0**126), 1).to(keys.dtype)
 
     def _ends(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """The smallest and the largest finite key of each row."""

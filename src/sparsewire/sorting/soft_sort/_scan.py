@@ -29,7 +29,7 @@ from sparsewire.sorting._rows import sort_rows
 from sparsewire.sorting.soft_sort._call import TAILS, Call, Tails
 
 _BLOCK = 16
-_TINY, STEEP = 1e-300, 1e-100
+TINY, STEEP = 1e-300, 1e-100
 _STEPS = 40  # of Newton's method, at most
 
 
@@ -190,8 +190,8 @@ def solve(levels: Tensor, near: Around) -> tuple[Tensor, Tensor]:
     low, high, excess = near.below[:, 0], near.above[:, 0], levels - near.total[0]
     root = (excess.square() + low * high * near.decay).sqrt() + excess.abs()
     up = _is_up(levels, near)
-    first = (root / torch.where(up, high, low).clamp(min=_TINY)).clamp(max=1)
-    second = (near.decay / first.clamp(min=_TINY)).clamp(max=1)
+    first = (root / torch.where(up, high, low).clamp(min=TINY)).clamp(max=1)
+    second = (near.decay / first.clamp(min=TINY)).clamp(max=1)
     return torch.where(up, second, first), torch.where(up, first, second)
 
 
@@ -222,13 +222,13 @@ def densities(y: Tensor, z: Tensor, near: Around, slopes: Tensor) -> Tensor:
 def thresholds(levels: Tensor, near: Around, s: Sums, tails: Tails) -> Tensor:
     """Solve S(b) = u; without derivatives."""
     if tails == "light":
-        y, z = (t[0].clamp(min=_TINY).log() * s.heats[0] for t in solve(levels, near))
+        y, z = (t[0].clamp(min=TINY).log() * s.heats[0] for t in solve(levels, near))
         return torch.where(_is_up(levels, near), near.right + z, near.left - y)
     c, n = coefficients(tails, s.keys), s.keys.shape[-1]
     # Beyond the ends S falls at least as fast as the widest part, at most as the narrowest.
-    whole = (c * (near.below[:, 0] + near.above[:, 0])).sum(0).clamp(min=_TINY) / 2
+    whole = (c * (near.below[:, 0] + near.above[:, 0])).sum(0).clamp(min=TINY) / 2
     left = (levels - near.total[0]).abs() / whole
-    far = left.clamp(_TINY, 1).log() * s.heats[[0, -1]]
+    far = left.clamp(TINY, 1).log() * s.heats[[0, -1]]
     first, last = near.slots == 0, near.slots == n
     low = torch.where(first, near.right + far[1], torch.where(last, near.left - far[0], near.left))
     high = torch.where(last, near.left - far[1], torch.where(first, near.right + far[0], near.right))
@@ -237,7 +237,7 @@ def thresholds(levels: Tensor, near: Around, s: Sums, tails: Tails) -> Tensor:
         y, z = distances(at, near, s.heats)
         excess = evaluate(y, z, near, c)[0] - levels
         low, high = torch.where(excess < 0, at, low), torch.where(excess < 0, high, at)
-        step = at - excess / densities(y, z, near, c / (2 * s.heats))[0].clamp(min=_TINY)
+        step = at - excess / densities(y, z, near, c / (2 * s.heats))[0].clamp(min=TINY)
         after = torch.where((step >= low) & (step <= high), step, (low + high) / 2)
         at, done = after, (after - at).abs() <= 1e-14 * (s.heats[0] + at.abs())
         if early and bool((done | ((first | last) & (left == 0))).all()):
