@@ -11,7 +11,14 @@ from sparsewire.sorting import order_loss, spearman_loss
 from sparsewire_lab.sorting.peers import neural_sort, projected_ranks, soft_sort_matrix
 
 Name = Literal[
-    "spearman", "likelihood", "torchsort", "softsort", "neuralsort", "lapsum", "regression"
+    "spearman",
+    "spearman-heavy",
+    "likelihood",
+    "torchsort",
+    "softsort",
+    "neuralsort",
+    "lapsum",
+    "regression",
 ]
 Loss = Callable[[Float[Tensor, "*b n"], Float[Tensor, "*b n"]], Float[Tensor, "*b"]]
 
@@ -55,7 +62,11 @@ def laplace_ranks(scores: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
 
 
 def _spearman(scores: Tensor, target: Tensor) -> Tensor:
-    return spearman_loss(scores, target, reduction="none")
+    return spearman_loss(scores, target, tails="light", reduction="none")
+
+
+def _spearman_heavy(scores: Tensor, target: Tensor) -> Tensor:
+    return spearman_loss(scores, target, tails="heavy", reduction="none")
 
 
 def _likelihood(scores: Tensor, target: Tensor) -> Tensor:
@@ -67,8 +78,9 @@ def _regression(scores: Tensor, target: Tensor) -> Tensor:
 
 
 METHODS: Mapping[Name, Method] = {
-    "spearman": Method("Spearman loss, ours", _spearman),
-    "likelihood": Method("likelihood, ours", _likelihood),
+    "spearman": Method("ours, light tails", _spearman),
+    "spearman-heavy": Method("ours, heavy tails", _spearman_heavy),
+    "likelihood": Method("ours, likelihood", _likelihood),
     "torchsort": Method("torchsort", lambda s, t: rank_distance(projected_ranks(s), t)),
     "softsort": Method(
         "SoftSort", lambda s, t: rank_distance(expected_places(soft_sort_matrix(s)), t)

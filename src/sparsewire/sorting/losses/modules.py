@@ -13,6 +13,7 @@ from sparsewire.sorting.losses.functions import (
     trimmed_loss,
 )
 from sparsewire.sorting.order_loss import Ties, order_loss
+from sparsewire.sorting.soft_sort import Tails
 
 
 class _Loss(nn.Module):
@@ -65,13 +66,15 @@ class SpearmanLoss(_Loss):
     Examples:
         >>> criterion = SpearmanLoss(temperature=0.5)
         >>> criterion
-        SpearmanLoss(temperature=0.5, reduction='mean')
+        SpearmanLoss(temperature=0.5, tails='heavy', reduction='mean')
         >>> criterion(torch.tensor([[0.0, 9.0]]), torch.tensor([[1, 0]]))
-        tensor(2.)
+        tensor(1.9533)
     """
 
-    def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean") -> None:
-        super().__init__(temperature=temperature, reduction=reduction)
+    def __init__(
+        self, temperature: float = 1.0, tails: Tails = "heavy", reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__(temperature=temperature, tails=tails, reduction=reduction)
 
     def forward(
         self,
@@ -88,15 +91,19 @@ class NDCGLoss(_Loss):
     """`ndcg_loss` as a module.
 
     Examples:
-        >>> criterion = NDCGLoss(k=1, temperature=0.1)
+        >>> criterion = NDCGLoss(k=1, temperature=0.0)
         >>> criterion(torch.tensor([[0.0, 9.0]]), torch.tensor([[0, 3]]))
         tensor(0.)
     """
 
     def __init__(
-        self, k: int | None = None, temperature: float = 1.0, reduction: Reduction = "mean"
+        self,
+        k: int | None = None,
+        temperature: float = 1.0,
+        tails: Tails = "heavy",
+        reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(k=k, temperature=temperature, reduction=reduction)
+        super().__init__(k=k, temperature=temperature, tails=tails, reduction=reduction)
 
     def forward(
         self,
@@ -115,7 +122,7 @@ class TopKCrossEntropy(_Loss):
     Examples:
         >>> criterion = TopKCrossEntropy(k=2)
         >>> criterion(torch.tensor([[3.0, 2.0, -4.0]]), torch.tensor([1]))
-        tensor(0.0265)
+        tensor(0.0215)
     """
 
     def __init__(
