@@ -24,11 +24,12 @@ def operator(
     backward: Callable[..., Any] | None = None,
     setup: Callable[..., Any] | None = None,
     autocast: torch.dtype | None = torch.float32,
+    devices: Sequence[str] = _DEVICES,
 ) -> Any:
     """Define an operator: how it runs, what comes out, its gradient, its dtype in autocast."""
     name = schema.partition("(")[0]
     _library.define(schema)
-    for device in _DEVICES:
+    for device in devices:
         torch.library.impl(f"sparsewire::{name}", device, run, lib=_library)
     torch.library.register_fake(f"sparsewire::{name}", fake, lib=_library)
     if backward is not None:

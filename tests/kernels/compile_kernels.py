@@ -13,11 +13,12 @@ from triton.backends.compiler import GPUTarget  # pyright: ignore[reportMissingI
 from triton.compiler import ASTSource  # pyright: ignore[reportMissingImports]
 
 from sparsewire.sorting.order_loss._triton import kernels as likelihood
-from sparsewire.sorting.soft_sort._triton import mixing, short_rows, short_sorts
+from sparsewire.sorting.soft_sort._triton import recurrence, rows, wide
+from sparsewire.sorting.soft_sort._triton import scans as soft
 from sparsewire_lab.kernels._triton import images, narrow_conv, norm_pool, totals
 
 TARGET = GPUTarget("cuda", 90, 32)
-NUMBER, FLOAT, HALF, BYTE = "i32", "*fp32", "*bf16", "*u8"
+NUMBER, FLOAT, DOUBLE, HALF, BYTE = "i32", "*fp32", "*fp64", "*bf16", "*u8"
 
 
 def shared_memory(kernel: Any, kinds: dict[str, str], stages: int = 3, **constants: Any) -> int:
@@ -82,31 +83,51 @@ def pools(kind: str) -> dict[str, int]:
     return found
 
 
-def sorts() -> dict[str, int]:
+def soft_sorts() -> dict[str, int]:
+    """Of short rows, sorted in the kernel; of long ones in float64; of rows with many features."""
     found = {}
-    tensors = all_of(FLOAT, "values", "gaps", "out", "elements", "places", "found", "to_gaps")
-    for distribution in (mixing.STUDENT, mixing.LOGISTIC):
-        for back in (False, True):
-            found[f"mix {distribution} {back}"] = shared_memory(
-                mixing._mix, tensors, BACK=back, LAW=distribution, ROWS=2, WIDE=256
+    short = all_of(FLOAT, "keys", "weights", "other", "temperature", "grad", "more", "out")
+    short |= all_of(DOUBLE, "points", "heats", "places", "offsets", "means", "table")
+    short |= all_of("*i32", "order", "slots", "below") | {"number": "fp32", "to_other": FLOAT}
+    long = short | all_of(DOUBLE, "weights", "other", "grad", "more", "out", "to_other")
+    long |= all_of(DOUBLE, "decays", "terms") | {"order": "*i64"}
+    forward = (soft.RANK, True), (soft.MIX, True), (soft.MIX, False), (soft.PLAN, False)
+    back = (soft.RANK_BACK, True), (soft.MIX_BACK, True), (soft.MIX_BACK, False)
+    for mode, own in (*forward, *back, (soft.PLAN_BACK, False)):
+        name, options = f"{mode.value} {own}", {"MODE": mode.value, "OWN": own, "WEIGHTED": own}
+        for size, phase in ((32, 0), (1024, 2)):
+            extra = {"SIGN": -1, "SIZE": size}
+            kernel, extra = (rows._short, extra | {"HEAT": 2}) if (mode, own) in forward else (
+                rows._short_back, extra
             )
-        found[f"weigh {distribution}"] = shared_memory(
-            mixing._weigh, tensors, LAW=distribution, ROWS=16, WIDE=32
+            found[f"short {name} {size}"] = shared_memory(kernel, short, **options, **extra)
+            tile = {"SIGN": 1, "SIZE": 2048}
+            found[f"scan {name} {phase}"] = shared_memory(
+                rows._scan, long, PHASE=phase, **options, **tile
+            )
+        if mode.value in (soft.MIX.value, soft.PLAN.value):
+            tile = {"MODE": mode.value, "OWN": own, "SIZE": 2048}
+            found[f"settle {name}"] = shared_memory(rows._settle, long, **tile)
+        if mode.value in (soft.MIX_BACK.value, soft.PLAN_BACK.value):
+            tile = {"SIGN": 1, "SIZE": 2048}
+            found[f"to keys {name}"] = shared_memory(rows._to_keys, long, **options, **tile)
+    lines = all_of(DOUBLE, "decays", "terms", "out", "whole", "carry")
+    for phase in range(3):
+        found[f"recur {phase}"] = shared_memory(
+            recurrence._recur, lines, CHUNK=1024, STEPS=16, PHASE=phase
         )
-    found["gather"] = shared_memory(mixing._gather, tensors, GAPS=512)
-    rows = all_of(FLOAT, "keys", "grad", "out", "gaps", "to_gaps")
-    rows |= {"temperature": "fp32", "index": "*i64"}
-    for descending, fours in itertools.product((False, True), (4, 256)):
-        tile = {"DEFAULT": not descending, "ROWS": max(1, 32 // fours), "FOURS": fours}
-        for name in ("_order", "_order_backward"):
-            found[f"{name} {descending} {fours}"] = shared_memory(
-                getattr(short_rows, name), rows, DESCENDING=descending, **tile
-            )
-        for name, ranks in itertools.product(("_soft", "_soft_backward"), (False, True)):
-            found[f"{name} {descending} {ranks} {fours}"] = shared_memory(
-                getattr(short_sorts, name), rows,
-                DESCENDING=descending, RANKS=ranks, LAW=mixing.STUDENT, **tile,
-            )  # fmt: skip
+    tile = {"NODES": wide.NODES, "FEATURES": wide.FEATURES, "WEIGHTED": True}
+    many = short | all_of(FLOAT, "payload", "sums", "parts", "factors")
+    found["factors"] = shared_memory(wide._factors, many, WEIGHTED=True, SIZE=1024)
+    for back in (False, True):
+        found[f"carry {back}"] = shared_memory(wide._carry, many, BACK=back, **tile)
+    for mode in range(3):
+        found[f"mix {mode}"] = shared_memory(wide._mix, many, MODE=mode, CARRY=True, **tile)
+    return found
+
+
+def sorts() -> dict[str, int]:
+    found = soft_sorts()
     tensors = all_of(FLOAT, "keys", "losses", "slopes", "workspace") | {
         "groups": "*i32",
         "lengths": "*i32",

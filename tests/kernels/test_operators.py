@@ -23,7 +23,7 @@ from sparsewire.ops.spread._triton import launch as spreading
 from sparsewire.ops.spread._triton import operators as spread_operators
 from sparsewire.sorting.halves._triton import operators as halves_library
 from sparsewire.sorting.order_loss._triton import operators as likelihood_library
-from sparsewire.sorting.soft_sort._triton import mixing_library
+from sparsewire.sorting.soft_sort._triton import operators as soft_operators
 from sparsewire_lab.kernels._triton import operators as image_operators
 
 TUPLES = 3
@@ -111,9 +111,17 @@ def norm_pool_inputs(device: str) -> list[Any]:
     return [x, leaf(3, device=device), leaf(3, device=device), 1e-5, size]
 
 
-def mix_inputs(device: str, back: bool) -> list[Any]:
-    gaps = torch.rand(2, 7, generator=seeded(2)).to(device).requires_grad_()
-    return [leaf(2, 6, 3, device=device), gaps, back, 0]
+def soft_rows_inputs(device: str, features: int | None, ranks: bool = False) -> list[Any]:
+    payload = None if features is None else leaf(2, 6, features, device=device)
+    weights = None if features == 3 else torch.ones(2, 6, device=device)
+    heat = torch.tensor([[0.3], [2.0]], device=device)
+    return [leaf(2, 6, device=device), payload, weights, heat, 0.0, False, ranks]
+
+
+def soft_rows_backward_inputs(device: str, *options: Any) -> list[Any]:
+    inputs = soft_rows_inputs(device, *options)
+    out, *saved = (t.detach() for t in soft_operators.soft_rows(*inputs))
+    return [torch.ones_like(out).requires_grad_(), *inputs[:4], *saved, *inputs[5:]]
 
 
 def half_inputs(device: str) -> list[Any]:
@@ -156,12 +164,20 @@ OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
     "narrow_conv": (image_operators.narrow_conv, lambda device: narrow_conv_inputs(device, True)),
     "narrow_conv, no bias": (image_operators.narrow_conv, lambda d: narrow_conv_inputs(d, False)),
     "norm_pool": (image_operators.norm_pool, norm_pool_inputs),
-    "mix_sorted": (mixing_library.mix_sorted, lambda d: mix_inputs(d, False)),
-    "mix_sorted, back": (mixing_library.mix_sorted, lambda d: mix_inputs(d, True)),
-    "mix_sorted_backward": (
-        mixing_library.mix_backward,
-        lambda d: [leaf(2, 6, 3, device=d), *mix_inputs(d, False)],
-    ),
+    **{
+        f"soft_rows, {options}": (
+            soft_operators.soft_rows,
+            lambda device, options=options: soft_rows_inputs(device, *options),
+        )
+        for options in ((None,), (None, True), (1,), (3,))
+    },
+    **{
+        f"soft_rows_backward, {options}": (
+            soft_operators.soft_rows_backward,
+            lambda device, options=options: soft_rows_backward_inputs(device, *options),
+        )
+        for options in ((None,), (None, True), (1,), (3,))
+    },
     "half": (halves_library.half, half_inputs),
     "half_backward": (halves_library.half_backward, half_backward_inputs),
     "order_cuts": (likelihood_library.order_cuts, lambda d: order_cuts_inputs(d, float("inf"))),

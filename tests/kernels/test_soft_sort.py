@@ -1,101 +1,186 @@
-"""The kernels of soft sorts against the products of matrices, in float64 and on the CPU."""
+"""The kernels of soft sorting against the definition, which sums over all pairs in float64."""
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from tests.helpers import seeded
 from torch import Tensor
 
-import sparsewire as sw
-from sparsewire.sorting.soft_sort._triton import mixing
+from sparsewire.sorting.soft_sort._call import Call
+from sparsewire.sorting.soft_sort._reference import by_pairs
+from sparsewire.sorting.soft_sort._triton import operators, recurrence, rows, scans
+from tests.kernels.compare import EXACT, assert_near
+
+HOT = torch.tensor([[0.05], [0.7], [30.0]])  # one row nearly sorted, one mixed, one all alike
 
 
-def with_gradients(
-    function: Callable[..., Tensor], inputs: tuple[Tensor, ...], weight: Tensor
-) -> list[Tensor]:
-    leaves = [t.detach().clone().requires_grad_() for t in inputs]
-    out = function(*leaves)
-    found = torch.autograd.grad(out, leaves, weight.to(out))
-    return [t.detach().double().cpu() for t in (out, *found)]
+def inputs(n: int, features: int | None, dtype: torch.dtype, kind: str) -> dict[str, Tensor]:
+    keys = torch.randn(3, n, generator=seeded(n))
+    if kind == "ties":
+        keys = (2 * keys).round() / 2
+    if kind == "far":
+        keys = keys * torch.tensor([1e-30, 1e3, 1e38])[torch.arange(n) % 3]
+    found = {"keys": keys.to(dtype), "temperature": HOT.to(dtype)}
+    if features:
+        found["payload"] = torch.randn(3, n, features, generator=seeded(features)).to(dtype) + 1
+    return found
 
 
-def agree(
-    function: Callable[..., Tensor], inputs: tuple[Tensor, ...], device: str, atol: float = 1e-4
-) -> None:
-    """Results and gradients: kernels in float32, matrices in float64."""
-    weight = torch.randn(function(*inputs).shape, generator=seeded(9))
-    with sw.engine("reference"):
-        want = with_gradients(function, tuple(t.double() for t in inputs), weight)
-    with sw.engine("triton"):
-        got = with_gradients(function, tuple(t.to(device) for t in inputs), weight.to(device))
-    for one, other in zip(got, want, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=atol)
+def derivatives(
+    function: Any, given: dict[str, Tensor], weights: Tensor | None, twice: bool = False
+) -> dict[str, Tensor]:
+    """The result and its gradients by name, or the gradients of these gradients."""
+    given = {name: t.clone().requires_grad_() for name, t in given.items()}
+    operation = "mix" if "payload" in given else "rank"
+    call = Call(operation, given["keys"], given.get("payload"), weights,
+                given["temperature"], None, "light")  # fmt: skip
+    out = function(call)
+    seed = torch.randn(out.shape, generator=seeded(9)).to(out)
+    seed.requires_grad_()
+    slopes = torch.autograd.grad(out, list(given.values()), seed, retain_graph=True)
+    if not twice:
+        return {"out": out.cpu(), **{k: t.cpu() for k, t in zip(given, slopes, strict=True)}}
+    slope = torch.autograd.grad(out, given["keys"], seed, create_graph=True)[0]
+    again = torch.autograd.grad(slope.square().sum(), [seed, *given.values()])
+    return {k: t.cpu() for k, t in zip(("seed", *given), again, strict=True)}
 
 
-def keys_of(n: int, batch: int = 3) -> Tensor:
-    return torch.randn(batch, n, generator=seeded(n))
-
-
-@pytest.mark.parametrize(("n", "features"), [(2, 1), (3, 300), (4, 3), (5, 1), (13, 300), (21, 3)])
-def test_payloads_are_mixed_as_by_matrices(n: int, features: int, device: str) -> None:
-    """More features than a program has, and fewer."""
-    payload = torch.randn(2, n, features, generator=seeded(features))
-    agree(lambda k, x: sw.sort_by(k, x, temperature=0.3), (keys_of(n, 2), payload), device)
+def double(given: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: t.double() for name, t in given.items()}
 
 
 @pytest.mark.parametrize(
-    ("n", "tile", "programs"),
-    [(4, 1, 1), (4, 8, 1000), (21, 1, 1000), (21, 64, 1), (32, 8, 1), (32, 64, 1000)],
+    ("n", "features", "kind", "weighted", "dtype"),
+    [
+        (1, None, "", False, torch.float32),
+        (63, None, "ties", True, torch.float32),
+        (130, None, "", False, torch.float64),
+        (2, 1, "", False, torch.float32),
+        (60, 1, "ties", False, torch.float32),
+        (130, 1, "", True, torch.float64),
+        (16, 3, "", False, torch.float32),
+        (20, 70, "ties", True, torch.float32),
+        (40, 3, "", True, torch.float64),
+    ],
 )
-def test_fours_and_features_are_shared_among_programs(
-    n: int, tile: int, programs: int, device: str, monkeypatch: pytest.MonkeyPatch
+def test_results_and_derivatives_are_those_of_the_definition(
+    n: int, features: int | None, kind: str, weighted: bool, dtype: torch.dtype, device: str
 ) -> None:
-    """Cuts lie between what one program has and the next; features are cut too."""
-    monkeypatch.setattr(mixing, "_TILE", tile)
-    monkeypatch.setattr(mixing, "_FEATURES", 4)
-    monkeypatch.setattr(mixing, "_SUMMED", 2)
-    monkeypatch.setattr(mixing, "_PROGRAMS", programs)
-    payload = torch.randn(2, n, 5, generator=seeded(n))
-    agree(lambda k, x: sw.sort_by(k, x, temperature=0.3), (keys_of(n, 2), payload), device)
-    agree(lambda x: sw.soft_rank(x, temperature=0.3), (keys_of(n, 2),), device)
+    given = inputs(n, features, dtype, kind)
+    weights = torch.rand(3, n, generator=seeded(1)).mul(3).floor().to(dtype) if weighted else None
+    exact, moved = (None if weights is None else weights.to(to) for to in (torch.double, device))
+    want = derivatives(by_pairs, double(given), exact)
+    given = {name: t.to(device) for name, t in given.items()}
+    assert_near(derivatives(operators.by_kernels, given, moved), want, 30 * EXACT[dtype])
 
 
-def test_more_cuts_than_a_program_has_at_once(device: str) -> None:
-    keys = torch.linspace(-50, 50, 3000).unsqueeze(0)
-    agree(lambda x: sw.soft_sort(x, temperature=0.05), (keys,), device, atol=1e-3)
+@pytest.mark.parametrize("features", [None, 1, 2])
+def test_second_derivatives_are_those_of_the_definition(
+    features: int | None, device: str
+) -> None:
+    given = inputs(5, features, torch.float32, "")
+    want = derivatives(by_pairs, double(given), None, twice=True)
+    given = {name: t.to(device) for name, t in given.items()}
+    assert_near(derivatives(operators.by_kernels, given, None, twice=True), want, 1e-3)
 
 
-def test_ties_infinities_and_keys_far_apart(device: str) -> None:
-    keys = torch.tensor([[0.0, 0.0, torch.inf, 1e30, -1e30], [1.0, 1.0, 1.0, 1.0, -torch.inf]])
-    for function in (sw.soft_rank, sw.soft_sort):
-        with sw.engine("reference"):
-            want = function(keys, temperature=1.0)
-        with sw.engine("triton"):
+@pytest.mark.parametrize("operation", ["rank", "mix"])
+def test_rows_of_many_blocks(operation: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As rows of millions, with small blocks; sums of blocks are sums of blocks again."""
+    monkeypatch.setattr(rows, "SHORT", 0)
+    monkeypatch.setattr(rows, "_BLOCK", 16)
+    monkeypatch.setattr(recurrence, "_CHUNK", 4)
+    monkeypatch.setattr(recurrence, "_STEPS", 1)
+    given = inputs(90, 1 if operation == "mix" else None, torch.float32, "ties")
+    want = derivatives(by_pairs, double(given), None)
+    given = {name: t.to(device) for name, t in given.items()}
+    assert_near(derivatives(operators.by_kernels, given, None), want, 1e-4)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("name", ["rank", "sort", "sort_by"])
+def test_short_rows_as_they_come(name: str, descending: bool, device: str) -> None:
+    """With the default temperature, in both orders."""
+    keys, sign = torch.randn(3, 20, generator=seeded(3)), -1 if descending else 1
+    payload = torch.randn(3, 20, 2, generator=seeded(4))
+    heat = keys.double().std(-1, correction=0, keepdim=True) * 12**0.5 / 20
+
+    def kernels(keys: Tensor) -> Tensor:
+        if name == "sort_by":
+            return operators.sort_by_short(keys, payload.to(device), None, None, descending)
+        run = operators.rank_short if name == "rank" else operators.sort_short
+        return run(keys, None, None, descending)
+
+    def pairs(keys: Tensor) -> Tensor:
+        rows = payload.double() if name == "sort_by" else keys.unsqueeze(-1)
+        call = Call("rank", sign * keys, None, None, heat, None, "light")
+        return by_pairs(call if name == "rank" else call._replace(operation="mix", payload=rows))
+
+    found = []
+    for run, x in ((kernels, keys.to(device)), (pairs, keys.double())):
+        x = x.clone().requires_grad_()
+        out = run(x)
+        out = out.reshape(3, 20, -1)
+        seed = torch.randn(out.shape, generator=seeded(5)).to(out)
+        (slope,) = torch.autograd.grad(out, x, seed)
+        found.append({"out": out.detach().cpu(), "keys": slope.cpu()})
+    assert_near(*found, 1e-5)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_what_is_not_finite_is_at_an_end_without_a_gradient(descending: bool, device: str) -> None:
+    inf, nan = float("inf"), float("nan")
+    keys = torch.tensor([[inf, 3.0, nan, -inf, 1.0, inf], [3e38, -3e38, 0.0, 1.0, 3e38, inf]])
+    ranks = torch.tensor([[3.5, 2, 5, 0, 1, 3.5], [3.5, 0, 1, 2, 3.5, 5]])
+    values, _ = keys.sort(-1, descending)
+    ranks = 5 - ranks if descending else ranks
+    for run, want in ((operators.rank_short, ranks), (operators.sort_short, values)):
+        x = keys.to(device).requires_grad_()
+        out = run(x, None, 1e-3, descending)
+        torch.testing.assert_close(out.cpu(), want, rtol=1e-6, atol=1e-6, equal_nan=True)
+        (slope,) = torch.autograd.grad(out[0].nan_to_num(0, 0, 0).sum() + out[1, :5].sum(), x)
+        assert slope.isfinite().all()
+        assert (slope.cpu()[~keys.isfinite()] == 0).all()
+
+
+def test_masked_elements_change_nothing(device: str) -> None:
+    keys = torch.randn(2, 9, generator=seeded(0))
+    weights = torch.ones(2, 12)
+    weights[:, 3:6] = 0
+    padded = torch.cat([keys[:, :3], torch.tensor([[9.0, float("nan"), -9.0]] * 2), keys[:, 3:]], 1)
+    whole = operators.sort_short(keys.to(device), None, None, False)
+    some = operators.sort_short(padded.to(device), weights.to(device), None, False)
+    torch.testing.assert_close(some[:, :9], whole, rtol=1e-6, atol=1e-6)
+    assert (some[:, 9:] == 0).all()
+
+
+def test_far_keys_and_temperatures_give_finite_numbers(device: str) -> None:
+    keys = inputs(40, None, torch.float32, "far")["keys"]
+    for heat in (1e-37, 1e-3, 1e30):
+        for run in (operators.rank_short, operators.sort_short):
             x = keys.to(device).requires_grad_()
-            got = function(x, temperature=1.0)
-            finite = torch.where(got.isfinite(), got, 0.0)
-            (grad,) = torch.autograd.grad(finite.sum() + finite[0, 0], x)
-        torch.testing.assert_close(got.detach().cpu(), want)
-        assert grad.isfinite().all()
+            out = run(x, None, heat, False)
+            (slope,) = torch.autograd.grad(out, x, torch.ones_like(out))
+            assert out.isfinite().all()
+            assert slope.isfinite().all()
 
 
-def test_any_leading_dimensions(device: str) -> None:
-    keys = keys_of(6, 12).to(device)
-    payload = torch.randn(12, 6, 2, 5, generator=seeded(1)).to(device)
-    with sw.engine("triton"):
-        flat = sw.sort_by(keys, payload)
-        shaped = sw.sort_by(keys.view(3, 4, 6), payload.view(3, 4, 6, 2, 5))
-        none = sw.sort_by(keys[:0], payload[:0])
-    assert torch.equal(shaped.flatten(0, 1), flat)
-    assert none.shape == (0, 6, 2, 5)
+def test_a_recurrence(device: str) -> None:
+    decays, terms = torch.rand(2, 37).double(), torch.randn(2, 3, 37).double()
+    want, y = [], torch.zeros(2, 3).double()
+    for j in range(37):
+        y = terms[..., j] + decays[:, None, j] * y
+        want.append(y)
+    got = recurrence.recurrence(decays.to(device), terms.to(device)).cpu()
+    torch.testing.assert_close(got, torch.stack(want, -1))
 
 
-def test_half_precision_is_computed_in_float32(device: str) -> None:
-    keys, payload = keys_of(8).bfloat16(), torch.randn(3, 8, 4, generator=seeded(2)).bfloat16()
-    with sw.engine("triton"):
-        got = sw.sort_by(keys.to(device), payload.to(device), temperature=0.5)
-    with sw.engine("reference"):
-        want = sw.sort_by(keys.float(), payload.float(), temperature=0.5)
-    assert got.dtype == torch.bfloat16
-    torch.testing.assert_close(got.float().cpu(), want, rtol=1e-2, atol=1e-2)
+def test_calls_that_the_kernels_leave_to_others() -> None:
+    keys = torch.randn(2, 5)
+    call = Call("rank", keys, None, None, torch.ones(2, 1), None, "light")
+    assert operators.takes(call)
+    assert not operators.takes(call._replace(tails="heavy"))
+    assert not operators.takes(call._replace(operation="threshold", levels=torch.ones(2, 1)))
+    assert not operators.takes(call._replace(weights=torch.ones(2, 5, requires_grad=True)))
+    assert scans.TABLE == 6

@@ -34,17 +34,29 @@ NaN counts as larger than infinity, as in `torch.sort`, and gives no other eleme
 tensors on a GPU are not checked, since the host would have to wait for them.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from sparsewire.annotations import Float
-from sparsewire.checks import check_count, check_devices, check_floating, check_range
-from sparsewire.sorting._rows import concrete_on_cpu
+from sparsewire.checks import check_count, check_devices, check_floating
 from sparsewire.sorting.soft_sort._call import Tails
 from sparsewire.sorting.soft_sort._inputs import Rows
+from sparsewire.sorting.soft_sort.quantile import soft_median, soft_quantile
+
+__all__ = [
+    "SoftTopK",
+    "soft_median",
+    "soft_permutation",
+    "soft_quantile",
+    "soft_rank",
+    "soft_sort",
+    "soft_topk",
+    "soft_topk_mask",
+    "sort_by",
+]
 
 _GATE_TEMPERATURE = 1.0
 
@@ -75,7 +87,11 @@ def soft_sort(
         >>> soft_sort(x, temperature=1.0)
         tensor([1.2971, 2.0000, 2.7029])
     """
-    rows = Rows(x, dim, descending, temperature, tails, mask)
+    rows = Rows(x, dim, descending, temperature, tails, mask, fused=not hard)
+    if rows.kernels:
+        return rows.back(
+            rows.kernels.sort_short(rows.values, rows.weights, temperature, descending)
+        )
     return rows.back(_first(rows, None, hard))
 
 
@@ -100,8 +116,11 @@ def soft_rank(
         >>> soft_rank(torch.tensor([5.0, 5.0, 7.0]), temperature=0.0)
         tensor([0.5000, 0.5000, 2.0000])
     """
-    rows = Rows(x, dim, descending, temperature, tails, mask, weights)
-    found = rows.choose(lambda: rows.compute("rank"), lambda: _hard_ranks(rows), hard)
+    rows = Rows(x, dim, descending, temperature, tails, mask, weights, fused=not hard)
+    if rows.kernels:
+        found = rows.kernels.rank_short(rows.values, rows.weights, temperature, descending)
+    else:
+        found = rows.choose(lambda: rows.compute("rank"), lambda: _hard_ranks(rows), hard)
     return rows.back(found if rows.mask is None else found.where(rows.mask, 0))
 
 
@@ -126,20 +145,18 @@ def soft_permutation(
                 [0.6967, 0.3033]])
     """
     rows = Rows(x, dim, descending, temperature, tails, mask)
-    n = rows.keys.shape[-1]
+    n = rows.values.shape[-1]
 
     def soft() -> Tensor:
         levels = torch.arange(n + 1, dtype=torch.float64, device=x.device)
-        below = rows.below(levels) if rows.mask is None else rows.below(levels.expand(len(rows.keys), -1))
-        below = torch.cat([torch.zeros_like(below[:, :1]), below[:, 1:-1], torch.ones_like(below[:, :1])], -2)
-        found = below.diff(dim=-2)
-        return (found if rows.weights is None else found * rows.weights.unsqueeze(-2)).to(rows.keys.dtype)
+        found = rows.below(levels).diff(dim=-2).to(rows.keys.dtype)
+        return found if rows.weights is None else found * rows.weights.unsqueeze(-2)
 
     def hard_one() -> Tensor:
-        found = torch.zeros_like(rows.keys).unsqueeze(-1).repeat(1, 1, n)
-        found = found.scatter(-1, rows.order.unsqueeze(-1), 1.0)
-        found = found if rows.mask is None else found * rows.present.unsqueeze(-1)
-        return found + 0 * rows.keys.unsqueeze(-2)
+        order = rows.order()
+        taken = (torch.ones_like(rows.keys) * rows.present(order)).unsqueeze(-1)
+        found = (0 * rows.keys).unsqueeze(-2).repeat(1, n, 1)
+        return found.scatter(-1, order.unsqueeze(-1), taken)
 
     found = rows.choose(soft, hard_one, hard).to(x.dtype)
     shape = [size for d, size in enumerate(x.shape) if d != rows.dim] if x.dim() else []
@@ -175,10 +192,18 @@ def sort_by(
             f"payload must begin with the shape of keys, {tuple(keys.shape)}, of at least one "
             f"dimension; got {tuple(payload.shape)}"
         )
-    rows = Rows(keys, dim, descending, temperature, tails, mask, name="keys")
+    fused = not hard and payload.dtype != torch.float64
+    rows = Rows(keys, dim, descending, temperature, tails, mask, name="keys", fused=fused)
     moved = payload.movedim(rows.dim, keys.dim() - 1)
-    flat = moved.reshape(*rows.keys.shape, moved.shape[keys.dim() :].numel())
-    found = _first(rows, flat, hard).to(payload.dtype)
+    flat = moved.reshape(*rows.values.shape, moved.shape[keys.dim() :].numel())
+    if rows.mask is not None:
+        flat = flat.where(rows.mask.unsqueeze(-1), 0)
+    if rows.kernels and flat.shape[-1]:
+        given = rows.values, flat.float(), rows.weights
+        found = rows.kernels.sort_by_short(*given, temperature, descending)
+    else:
+        found = _first(rows, flat, hard)
+    found = found.to(payload.dtype)
     return found.reshape(moved.shape).movedim(keys.dim() - 1, rows.dim)
 
 
@@ -203,10 +228,10 @@ def soft_topk(
         SoftTopK(values=tensor([4., 2.]), indices=tensor([1, 2]))
     """
     rows = Rows(x, dim, largest, temperature, tails, mask)
-    n = rows.keys.shape[-1]
+    n = rows.values.shape[-1]
     if not 0 <= check_count("k", k) <= n:
         raise ValueError(f"k must be 0 to {n}, the elements of the dimension; got {k}")
-    values, indices = _first(rows, None, hard, k), rows.order[:, :k]
+    values, indices = _first(rows, None, hard, k), rows.order()[:, :k]
     if not x.dim():
         return SoftTopK(values.to(x.dtype).view([1] * k)[(0,) * k], indices.view([1] * k)[(0,) * k])
     return SoftTopK(rows.back(values), rows.back(indices).long())
@@ -241,176 +266,57 @@ def soft_topk_mask(
     """
     temperature = _GATE_TEMPERATURE if temperature is None else temperature
     rows = Rows(x, dim, largest, temperature, tails, mask)
-    sizes = rows.by_row("k", k, rows.keys.shape[-1])
+    sizes = rows.by_row("k", k, rows.values.shape[-1])
 
     def soft() -> Tensor:
         found = rows.below(sizes).squeeze(-2).to(rows.keys.dtype)
         # Beyond the ends there is no threshold.
-        found = torch.where(sizes <= 0, 0, torch.where(sizes >= rows.count, 1, found))
+        found = torch.where(sizes <= 0, 0, torch.where(sizes >= rows.count(), 1, found))
         return found if rows.mask is None else found.where(rows.mask, 0)
 
     def hard_one() -> Tensor:
-        places = torch.arange(rows.keys.shape[-1], device=x.device)
-        taken = (sizes - places).clamp(0, 1)
-        taken = taken if rows.mask is None else taken * rows.present
-        return torch.zeros_like(taken).scatter(-1, rows.order, taken) + 0 * rows.keys
+        order, places = rows.order(), torch.arange(rows.values.shape[-1], device=x.device)
+        taken = (sizes - places).clamp(0, 1) * rows.present(order)
+        return (0 * rows.keys).scatter(-1, order, taken)
 
     return rows.back(rows.choose(soft, hard_one, hard))
 
 
-def soft_quantile(
-    x: Float[Tensor, "*b"],
-    q: float | Sequence[float] | Tensor,
-    dim: int = -1,
-    keepdim: bool = False,
-    *,
-    temperature: float | Tensor | None = None,
-    tails: Tails = "light",
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    hard: bool = False,
-) -> Float[Tensor, "*q"]:
-    """Return quantiles: means of the soft order over a window of one element, from q (n − 1) on.
-
-    At temperature 0 this is `torch.quantile`, which interpolates between neighbours. `q` is one
-    probability or several, in a sequence or a tensor, for which the result has a first dimension;
-    with `keepdim` it keeps `dim`, with one element. Rows with NaN and rows without a valid element
-    give NaN. With weights, n is their sum. See the module for the other arguments.
-
-    Examples:
-        >>> soft_quantile(torch.tensor([3.0, 1.0, 2.0, 4.0]), 0.5, temperature=0.0)
-        tensor(2.5000)
-        >>> soft_quantile(torch.tensor([3.0, 1.0, 2.0]), [0.0, 0.5], temperature=1.0)
-        tensor([1.2971, 2.0000])
-    """
-    rows = Rows(x, dim, False, temperature, tails, mask, weights)
-    if not rows.keys.shape[-1]:
-        raise ValueError("x must have an element in the dimension; got none")
-    shares = _probabilities(q, rows)
-    start = shares * (rows.count - 1).clamp(min=0)
-    width = rows.count.clamp(max=1)
-    levels = torch.stack([start, start + width], -1)
-
-    def soft() -> Tensor:
-        found = rows.compute("mix", rows.known().unsqueeze(-1), levels.flatten(-2))[:, ::2, 0]
-        return found / torch.where(width > 0, width, 1).to(found.dtype)
-
-    def hard_one() -> Tensor:
-        weight = torch.ones_like(rows.keys) if rows.weights is None else rows.weights
-        weight = weight.gather(-1, rows.order).double()
-        above = weight.cumsum(-1).unsqueeze(-2)
-        ends = torch.minimum(above, levels[..., 1:]) - torch.maximum(
-            above - weight.unsqueeze(-2), levels[..., :1]
-        )
-        ends = ends.clamp(min=0) / torch.where(width > 0, width, 1).unsqueeze(-1)
-        known = rows.known().gather(-1, rows.order).double()
-        return (ends @ known.unsqueeze(-1)).squeeze(-1).to(rows.keys.dtype)
-
-    found = _with_special(rows, rows.choose(soft, hard_one, hard), levels)
-    found = found.mT.to(x.dtype)  # (q, b)
-    shape = [size for d, size in enumerate(x.shape) if d != rows.dim] if x.dim() else []
-    if keepdim and x.dim():
-        shape.insert(rows.dim, 1)
-    several = q.dim() if isinstance(q, Tensor) else not isinstance(q, int | float)
-    return found.reshape(*[len(found)] * bool(several), *shape)
-
-
-def soft_median(
-    x: Float[Tensor, "*b"],
-    dim: int = -1,
-    keepdim: bool = False,
-    *,
-    temperature: float | Tensor | None = None,
-    tails: Tails = "light",
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    hard: bool = False,
-) -> Float[Tensor, "*q"]:
-    """Return the median, of an even number of elements the mean of the two in the middle.
-
-    Examples:
-        >>> soft_median(torch.tensor([3.0, 1.0, 2.0, 100.0]), temperature=0.1)
-        tensor(2.5000)
-    """
-    return soft_quantile(
-        x,
-        0.5,
-        dim,
-        keepdim,
-        temperature=temperature,
-        tails=tails,
-        mask=mask,
-        weights=weights,
-        hard=hard,
-    )
-
-
 def _first(rows: Rows, payload: Tensor | None, exact: bool, k: int | None = None) -> Tensor:
     """The payload in order, (b, k, f), or without one the elements themselves, (b, k)."""
-    n = rows.keys.shape[-1]
+    n = rows.values.shape[-1]
     k = n if k is None else k
-    if payload is not None and rows.mask is not None:
-        payload = payload.where(rows.mask.unsqueeze(-1), 0)
+    given = rows.known().unsqueeze(-1) if payload is None else payload
 
     def soft() -> Tensor:
-        mixed = rows.known().unsqueeze(-1) if payload is None else payload
-        if not (k and mixed.shape[-1]):
-            return mixed[:, :k]
-        levels = None if k == n else torch.arange(k + 1, device=mixed.device)
-        return rows.compute("mix", mixed, levels)
+        if not (k and given.shape[-1]):
+            return given[:, :k]
+        return rows.compute(
+            "mix", given, None if k == n else torch.arange(k + 1.0, device=given.device)
+        )
 
-    def hard_one() -> Tensor:
-        if payload is None:
-            return rows.ordered()[:, :k].unsqueeze(-1)
-        index = rows.order[:, :k].unsqueeze(-1).expand(-1, -1, payload.shape[-1])
-        return payload.gather(-2, index)
+    def hard(values: Tensor = given) -> Tensor:
+        index = rows.order()[:, :k].unsqueeze(-1).expand(-1, -1, values.shape[-1])
+        return values.gather(-2, index)
 
-    found = rows.choose(soft, hard_one, exact)
+    found = rows.choose(soft, hard, exact)
     if payload is not None:
         return found
-    if rows.special and n:
-        certain = rows.ordered().detach()[:, :k]
-        found = torch.where(certain.isfinite(), found.squeeze(-1), certain).unsqueeze(-1)
-    return found.squeeze(-1)
+    found = found.squeeze(-1)
+    if rows.special and n:  # infinite elements and NaN are certain
+        values = rows.values.detach()
+        values = values if rows.mask is None else values.where(rows.mask, 0)
+        certain = hard(values.unsqueeze(-1)).squeeze(-1)
+        found = torch.where(certain.isfinite(), found, certain)
+    return found
 
 
 def _hard_ranks(rows: Rows) -> Tensor:
     """The mean of the ranks that equal keys share."""
     keys = rows.keys.detach()
-    ordered = keys.gather(-1, rows.order)
+    order = rows.order()
+    ordered = keys.gather(-1, order)
     weights = torch.ones_like(keys) if rows.weights is None else rows.weights
-    total = torch.nn.functional.pad(weights.gather(-1, rows.order).cumsum(-1, torch.float64), (1, 0))
+    total = F.pad(weights.gather(-1, order).double().cumsum(-1), (1, 0))
     ends = [total.gather(-1, torch.searchsorted(ordered, keys, right=r)) for r in (False, True)]
     return ((ends[0] + ends[1] - weights) / 2).to(keys.dtype) + 0 * rows.keys
-
-
-def _probabilities(q: float | Sequence[float] | Tensor, rows: Rows) -> Tensor:
-    """Check probabilities, and return them as a vector in float64."""
-    if isinstance(q, Tensor):
-        check_floating("q", q)
-        check_devices(**{rows.name: rows.given, "q": q})
-        if q.dim() > 1:
-            raise ValueError(f"q must have at most one dimension; got {tuple(q.shape)}")
-        if concrete_on_cpu(q) and not bool(((q >= 0) & (q <= 1)).all()):
-            raise ValueError(f"q must be between 0 and 1; got {q.tolist()}")
-        return q.detach().double().reshape(-1)
-    shares = [q] if isinstance(q, int | float) else list(q)
-    shares = [check_range("q", share, 0.0, 1.0) for share in shares]
-    return torch.tensor(shares, dtype=torch.float64, device=rows.keys.device)
-
-
-def _with_special(rows: Rows, found: Tensor, levels: Tensor) -> Tensor:
-    """Put infinities and NaN where a window reaches them."""
-    found = torch.where(rows.count > 0, found, torch.nan)
-    if not rows.special:
-        return found
-    there = torch.ones_like(rows.keys) if rows.weights is None else rows.weights
-    there, values, near = there.double(), rows.values.detach(), 1e-9 * rows.count
-    low, high, none = (
-        there.where(which, 0).sum(-1, keepdim=True)
-        for which in (values == -torch.inf, values == torch.inf, values.isnan())
-    )
-    found = torch.where(levels[..., 0] < low - near, -torch.inf, found)
-    top = (high > 0) & (levels[..., 1] > rows.count - high + near)
-    found = torch.where(top, torch.where(found == -torch.inf, torch.nan, torch.inf), found)
-    return torch.where(none > 0, torch.nan, found)

@@ -2,23 +2,39 @@
 
 import math
 from collections.abc import Callable
-from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sparsewire.checks import check_choice, check_devices, check_floating, check_range
-from sparsewire.engines import Engine, dispatch
+from sparsewire.engines import Engine, dispatch, kernels_run
 from sparsewire.sorting._rows import concrete_on_cpu, sort_rows
 from sparsewire.sorting.soft_sort import _numpy
 from sparsewire.sorting.soft_sort._call import TAILS, Call, Operation, Tails, distribution
+from sparsewire.sorting.soft_sort._operator import by_numpy
 from sparsewire.sorting.soft_sort._reference import by_pairs
 from sparsewire.sorting.soft_sort._scan import by_scan
 
 _AWAY = 64  # temperatures between the keys and what is certain to be at an end
 _HOT, _COOLER = 2.0**100, 2.0**-60
+
+
+def _by_kernels(call: Call) -> Tensor:
+    from sparsewire.sorting.soft_sort._triton import operators
+
+    return operators.by_kernels(call)
+
+
+def _kernels_take(call: Call) -> bool:
+    from sparsewire.sorting.soft_sort._triton import operators
+
+    return operators.takes(call)
+
+
 _ENGINES = (
-    Engine("numpy", _numpy.by_numpy, _numpy.takes),
+    Engine("triton", _by_kernels, _kernels_take),
+    Engine("numpy", by_numpy, _numpy.takes),
     Engine("chunked", by_scan),
     Engine("reference", by_pairs),
 )
@@ -37,6 +53,7 @@ class Rows:
         mask: Tensor | None = None,
         weights: Tensor | None = None,
         name: str = "x",
+        fused: bool = False,
     ) -> None:
         check_floating(name, x)
         if not -max(1, x.dim()) <= dim < max(1, x.dim()):
@@ -44,18 +61,40 @@ class Rows:
         self.given, self.dim, self.name = x, dim % max(1, x.dim()), name
         self.tails: Tails = check_choice("tails", tails, tuple(TAILS))
         self.values = self._flat(x.to(torch.promote_types(x.dtype, torch.float32)))
-        mask, weights = self._flags(mask), self._weights(weights)
-        self.mask, self.descending = mask, descending
-        keys = -self.values if descending else self.values
+        self.mask, self.weights = self._flags(mask), self._weights(weights)
+        if self.mask is not None:
+            if self.weights is None:
+                self.weights = self.mask.to(self.values.dtype)
+            else:
+                self.weights = self.weights.where(self.mask, 0)
+        self.descending = descending
+        self.kernels = self._kernels(temperature) if fused else None
+        if self.kernels is None:
+            self._prepare(temperature)
+
+    def _kernels(self, temperature: float | Tensor | None) -> Any:
+        """The operators that take rows as they are, or None."""
+        if not kernels_run(self.values.device) or self.tails != "light":
+            return None
+        if isinstance(temperature, Tensor) or temperature == 0 or _numpy.runs_forward():
+            return None  # a row may have temperature zero
+        from sparsewire.sorting.soft_sort._triton import operators
+
+        if temperature is not None:
+            self.by_row("temperature", temperature, torch.finfo(self.values.dtype).max)
+        fixed = self.weights is None or not self.weights.requires_grad
+        return operators if fixed and operators.takes_raw(self.values, temperature) else None
+
+    def _prepare(self, temperature: float | Tensor | None) -> None:
+        keys = -self.values if self.descending else self.values
         # Without a look at the values, every row may have special ones.
-        self.special = not concrete_on_cpu(x) or not bool(self.values.detach().sum().isfinite())
-        finite = torch.isfinite(keys) if self.special else None
-        if mask is not None:
-            finite = mask if finite is None else mask & finite
-            weights = mask.to(keys.dtype) if weights is None else weights.where(mask, 0)
-        self.finite, self.weights = finite, weights
+        looks = concrete_on_cpu(self.given)
+        self.special = not looks or not bool(self.values.detach().sum().isfinite())
+        self.finite = torch.isfinite(keys) if self.special else self.mask
+        if self.mask is not None and self.special:
+            self.finite = self.finite & self.mask
         heat = self._heat(temperature, keys)
-        self.keys, self.heat = (keys, heat) if finite is None else self._filled(keys, heat)
+        self.keys, self.heat = (keys, heat) if self.finite is None else self._filled(keys, heat)
 
     def _flat(self, x: Tensor) -> Tensor:
         if not x.dim():
@@ -85,7 +124,9 @@ class Rows:
             return None
         if not isinstance(weights, Tensor):
             raise TypeError(f"weights must be a tensor; got {type(weights).__name__}")
-        if concrete_on_cpu(weights) and not bool((weights >= 0).logical_and(weights < math.inf).all()):
+        if concrete_on_cpu(weights) and not bool(
+            (weights >= 0).logical_and(weights < math.inf).all()
+        ):
             raise ValueError(f"weights must be finite and at least 0; got {_worst(weights)}")
         return self._flat(self._alike("weights", weights)).to(self.values.dtype)
 
@@ -135,25 +176,27 @@ class Rows:
         self.cold = cold
         return torch.where(cold, 1, heat)
 
-    @torch.no_grad()
     def _default_heat(self, keys: Tensor) -> Tensor:
         """√12 standard deviations over n: the distance of neighbours of evenly spaced keys."""
+        keys = keys.detach()
         if not keys.shape[-1]:
             return keys.new_ones(len(keys), 1)
         known = keys.double() if self.finite is None else keys.double().where(self.finite, 0)
         if self.finite is None and self.weights is None:
             mean, count = known.mean(-1, keepdim=True), keys.shape[-1]
-            variance = (known - mean).square_().mean(-1, keepdim=True)
+            variance = (known - mean).square().mean(-1, keepdim=True)
         else:
-            weights = torch.ones_like(known) if self.weights is None else self.weights.double()
+            weights = (
+                torch.ones_like(known) if self.weights is None else self.weights.detach().double()
+            )
             weights = weights if self.finite is None else weights.where(self.finite, 0)
             count = weights.sum(-1, keepdim=True).clamp(min=torch.finfo(keys.dtype).tiny)
             mean = (weights * known).sum(-1, keepdim=True) / count
             variance = (weights * (known - mean).square()).sum(-1, keepdim=True) / count
-        heat = variance.sqrt_().mul_(math.sqrt(12)) / count
+        heat = (12 * variance).sqrt() / count
         # Rounding leaves some spread where there is none.
         spread = heat * count > (4e-15 * mean.abs()).clamp(min=1e-30)
-        return torch.where(spread, heat.clamp_(1e-30, 2.0**126), 1).to(keys.dtype)
+        return torch.where(spread, heat.clamp(1e-30, 2.0**126), 1).to(keys.dtype)
 
     def _ends(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """The smallest and the largest finite key of each row."""
@@ -193,12 +236,14 @@ class Rows:
 
     # What is computed.
 
-    @cached_property
     def order(self) -> Tensor:
         """Where the elements of each row are in hard order; masked ones come last."""
         return sort_rows(self.keys.detach())[1]
 
-    @cached_property
+    def present(self, order: Tensor) -> Tensor | float:
+        """Whether positions in this order hold a valid element."""
+        return 1.0 if self.mask is None else self.mask.gather(-1, order).to(self.keys.dtype)
+
     def count(self) -> Tensor:
         """The sum of weights of each row, (b, 1), in float64."""
         if self.weights is None:
@@ -237,17 +282,6 @@ class Rows:
     def known(self) -> Tensor:
         """The values, with 0 for what is not finite or masked."""
         return self.values if self.finite is None else self.values.where(self.finite, 0)
-
-    def ordered(self) -> Tensor:
-        """The values in hard order, and 0 after the valid ones."""
-        values = self.values.gather(-1, self.order)
-        return values if self.mask is None else values.where(self.present, 0)
-
-    @cached_property
-    def present(self) -> Tensor:
-        """Positions in order, (b, n), that hold a valid element."""
-        assert self.mask is not None
-        return self.mask.gather(-1, self.order)
 
 
 def _worst(t: Tensor) -> float:

@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sparsewire.engines import concrete
 from sparsewire.kernels import again, last_pass
-from sparsewire.sorting._rows import concrete_on_cpu, ordered_bits, sorted_places
+from sparsewire.sorting._rows import ordered_bits, sorted_places
 from sparsewire.sorting.soft_sort._call import Call
 from sparsewire.sorting.soft_sort._scan import STEEP, TINY, by_scan
 
@@ -30,11 +31,18 @@ def by_numpy(call: Call) -> Tensor:
 
 
 def takes(call: Call) -> bool:
-    """Whether all is concrete on the CPU, the weights constant, and no derivative runs forward."""
-    tensors = [t for t in call if isinstance(t, Tensor)]
+    """Whether all is on the CPU, the weights constant, and nothing is transformed."""
     fixed = call.weights is None or not call.weights.requires_grad
-    forward = torch.autograd.forward_ad._current_level >= 0
-    return fixed and not forward and call.tails == "light" and all(map(concrete_on_cpu, tensors))
+    if call.tails != "light" or not fixed or call.keys.device.type != "cpu":
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    return not runs_forward() and all(concrete(t) for t in call if isinstance(t, Tensor))
+
+
+def runs_forward() -> bool:
+    """Whether derivatives run forward."""
+    return torch.autograd.forward_ad._current_level >= 0
 
 
 class _Blocks(NamedTuple):
@@ -47,7 +55,7 @@ class _Blocks(NamedTuple):
     ends: list["_Blocks"]  # of these keys; in the second row mirrored, so that all sums rise
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """Sorted rows, and what their gradient needs."""
 
     place: Array  # (c, n), where each sorted element was among c · n
@@ -62,13 +70,11 @@ class _Rows(NamedTuple):
 
 class _Scan(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, keys: Tensor, payload: Tensor | None, heat: Tensor, call: Call
-    ) -> Tensor:
+    def forward(ctx: Any, keys: Tensor, payload: Tensor | None, heat: Tensor, call: Call) -> Tensor:
         width = 1 if payload is None else 1 + payload.shape[-1] // 4
         step = max(1, _AT_ONCE // (keys.shape[-1] * width))
         parts = [slice(start, start + step) for start in range(0, len(keys), step)]
-        done = [_forward(_slice(call, part)) for part in parts]
+        done = [forward(_slice(call, part)) for part in parts]
         ctx.save_for_backward(keys, payload, heat)
         ctx.step, ctx.call = step, call._replace(keys=keys[:0], payload=None, temperature=heat[:0])
         ctx.rows = [rows for _, rows in done] if any(ctx.needs_input_grad) else []
@@ -81,7 +87,6 @@ class _Scan(torch.autograd.Function):
             call = ctx.call._replace(keys=keys, payload=payload, temperature=heat)
             return *_again(call, grad), None
         given = [each.numpy() for each in grad.split(ctx.step)]
-        backward = _backward_of_ranks if ctx.call.operation == "rank" else _backward_of_levels
         grads = [backward(*pair) for pair in zip(ctx.rows, given, strict=True)]
         of_keys, of_heat, of_payload = (list(each) for each in zip(*grads, strict=True))
         with_payload = payload is not None and ctx.needs_input_grad[1]
@@ -98,7 +103,8 @@ def _joined(parts: list[Array]) -> Tensor:
 
 
 def _slice(call: Call, part: slice) -> Call:
-    return Call(*(t[part].detach() if isinstance(t, Tensor) else t for t in call))
+    parts = (t[part].detach() if isinstance(t, Tensor) else t for t in call)
+    return Call(*parts)  # pyright: ignore[reportArgumentType]
 
 
 def _again(call: Call, grad: Tensor) -> list[Tensor | None]:
@@ -113,7 +119,7 @@ def _again(call: Call, grad: Tensor) -> list[Tensor | None]:
     return [keys, *(payload or [None]), heat]
 
 
-def _forward(call: Call) -> tuple[Array, _Rows]:
+def forward(call: Call) -> tuple[Array, Rows]:
     rows = _sorted(call)
     low, high = _sums(rows, rows.features, rows.features)
     weights = rows.features[0]
@@ -128,7 +134,7 @@ def _forward(call: Call) -> tuple[Array, _Rows]:
     return found, rows._replace(saved=(_others(rows, low[0], high[0]),))
 
 
-def _sorted(call: Call) -> _Rows:
+def _sorted(call: Call) -> Rows:
     c, n = call.keys.shape
     if call.keys.dtype == torch.float32:
         place = sorted_places(ordered_bits(call.keys.numpy()))
@@ -149,7 +155,7 @@ def _sorted(call: Call) -> _Rows:
     np.subtract(far[:, :-1], far[:, 1:], out=decays[:, :-1])
     decays[:, -1] = 0
     np.exp(decays, out=decays)
-    return _Rows(place, x, features, heat, decays, _blocks(far), call.weights is None)
+    return Rows(place, x, features, heat, decays, _blocks(far), call.weights is None)
 
 
 def _taken(numbers: Array, place: Array) -> Array:
@@ -197,7 +203,7 @@ def _rise(blocks: _Blocks, terms: Array) -> Array:
     return sums.reshape(*sums.shape[:3], -1)[..., : terms.shape[-1]]
 
 
-def _sums(rows: _Rows, rising: Array, falling: Array) -> tuple[Array, Array]:
+def _sums(rows: Rows, rising: Array, falling: Array) -> tuple[Array, Array]:
     """L of some terms and R of others, (f, c, n)."""
     blocks, (f, c, n), size = rows.blocks, rising.shape, rows.blocks.up.shape[-1]
     low, high = _padded(rising, size) * blocks.up, _padded(falling, size) * blocks.down
@@ -215,7 +221,7 @@ def _sums(rows: _Rows, rising: Array, falling: Array) -> tuple[Array, Array]:
     return low.reshape(f, c, -1)[..., :n], high.reshape(f, c, -1)[..., :n]
 
 
-def _others(rows: _Rows, low: Array, high: Array) -> Array:
+def _others(rows: Rows, low: Array, high: Array) -> Array:
     """L + R without the element itself: the sums of its neighbours, decayed."""
     both = np.zeros_like(low)
     decays = rows.decays[:, :-1]
@@ -224,15 +230,15 @@ def _others(rows: _Rows, low: Array, high: Array) -> Array:
     return both
 
 
-def _unsorted(rows: _Rows, found: Array) -> Array:
+def _unsorted(rows: Rows, found: Array) -> Array:
     given = np.empty(found.size, found.dtype)
     given[rows.place] = found
     return given.reshape(found.shape)
 
 
 def _at_levels(
-    call: Call, rows: _Rows, low: Array, high: Array, at_keys: Array
-) -> tuple[Array, _Rows]:
+    call: Call, rows: Rows, low: Array, high: Array, at_keys: Array
+) -> tuple[Array, Rows]:
     c, n = at_keys.shape
     total = _cumulative(rows.features)
     levels = np.arange(n + 1.0)[None] if call.levels is None else call.levels.numpy()
@@ -303,7 +309,12 @@ def _solve(low: Array, high: Array, decay: Array, excess: Array) -> tuple[Array,
     return y, np.divide(decay, y, out=decay), up
 
 
-def _backward_of_ranks(rows: _Rows, grad: Array) -> tuple[Array, Array, None]:
+def backward(rows: Rows, grad: Array) -> tuple[Array, Array, Array | None]:
+    """Return the gradients of the keys, the temperature and the payload."""
+    return (_of_ranks if len(rows.saved) == 1 else _of_levels)(rows, grad)
+
+
+def _of_ranks(rows: Rows, grad: Array) -> tuple[Array, Array, None]:
     given = _taken(grad, rows.place)
     low, high = _sums(rows, given[None], given[None])
     others = _others(rows, low[0], high[0])
@@ -314,7 +325,7 @@ def _backward_of_ranks(rows: _Rows, grad: Array) -> tuple[Array, Array, None]:
     return *_of_keys(rows, of_keys, 0.0), None
 
 
-def _of_keys(rows: _Rows, grad: Array, scaled: Array | float) -> tuple[Array, Array]:
+def _of_keys(rows: Rows, grad: Array, scaled: Array | float) -> tuple[Array, Array]:
     """The gradients of keys and temperature, by Euler's identity for homogeneous functions.
 
     These are of degree 0, or of degree 1 and the gradient times the results is `scaled`.
@@ -323,11 +334,11 @@ def _of_keys(rows: _Rows, grad: Array, scaled: Array | float) -> tuple[Array, Ar
     return _unsorted(rows, grad), (scaled - moved) / rows.heat
 
 
-def _centre(rows: _Rows) -> Array:
+def _centre(rows: Rows) -> Array:
     return rows.keys.mean(-1, keepdims=True)
 
 
-def _backward_of_levels(rows: _Rows, grad: Array) -> tuple[Array, Array, Array | None]:
+def _of_levels(rows: Rows, grad: Array) -> tuple[Array, Array, Array | None]:
     slots, inner, y, z, pace, known = rows.saved
     scaled: Array | float = 0.0
     if known.ndim == 2:  # thresholds

@@ -14,9 +14,12 @@ def by_pairs(call: Call) -> Tensor:
     keys, heat = call.keys.double(), call.temperature.double()
     weights = torch.ones_like(keys) if call.weights is None else call.weights.double()
     if call.operation == "rank":
-        return (_below(keys, call, heat) @ weights.unsqueeze(-1)).squeeze(-1).sub(
-            weights / 2
-        ).to(call.keys.dtype)
+        return (
+            (_below(keys, call, heat) @ weights.unsqueeze(-1))
+            .squeeze(-1)
+            .sub(weights / 2)
+            .to(call.keys.dtype)
+        )
     n = keys.shape[-1]
     levels = torch.arange(n + 1.0).to(keys) if call.levels is None else call.levels.double()
     levels = levels.expand(len(keys), -1)
@@ -37,9 +40,7 @@ def _below(at: Tensor, call: Call, heat: Tensor) -> Tensor:
     return distribution(far, call.tails)
 
 
-def _thresholds(
-    keys: Tensor, weights: Tensor, heat: Tensor, levels: Tensor, call: Call
-) -> Tensor:
+def _thresholds(keys: Tensor, weights: Tensor, heat: Tensor, levels: Tensor, call: Call) -> Tensor:
     """Solve S(b) = u by halving, then by Newton's method, which also gives the derivatives."""
     with torch.no_grad():
         ends = _FAR * TAILS[call.tails][-1][1] * heat

@@ -1,4 +1,4 @@
-"""Sums of Laplace distributions over sorted keys by two linear recurrences, O(n) after the sort.
+"""Sums of Laplace distributions over sorted keys by cumulative sums, O(n) after the sort.
 
 With sorted keys x and temperature T let a_j = e^{−(x_j − x_{j−1})/T} ≤ 1, and
 
@@ -28,7 +28,7 @@ from sparsewire.engines import concrete
 from sparsewire.sorting._rows import sort_rows
 from sparsewire.sorting.soft_sort._call import TAILS, Call, Tails
 
-_BLOCK = 16
+_SIZE, _CUT = 16, 37.0  # of a block, and the largest gap in it: e^(15 · 37) is a number
 TINY, STEEP = 1e-300, 1e-100
 _STEPS = 40  # of Newton's method, at most
 
@@ -58,46 +58,31 @@ class Around(NamedTuple):
     total: Tensor  # (f, b, l), cumulative features at the left key
 
 
-def recurrence(decays: Tensor, terms: Tensor) -> Tensor:
-    """Return y_j = terms_j + decays_j · y_{j−1} along the last dimension; the first decay is 0.
+def rise(far: Tensor, terms: Tensor) -> Tensor:
+    """Return L of terms (…, f, b, n) at sorted keys, (…, b, n) in temperatures.
 
-    By blocks: the last value of each block is the same recurrence over blocks.
+    In a block L_j = e^{−t_j} Σ_i w_i e^{t_i}, with t the distance to its first key, in which gaps
+    are cut where nothing passes them; the last values of blocks are the same sum over blocks.
     """
-    n = terms.shape[-1]
-    if n <= _BLOCK:
-        return torch.stack(_steps(decays.unbind(-1), terms.unbind(-1)), -1)
-    size = _BLOCK if n > _BLOCK * 8 else 8
-    blocks = -(-n // size)
-    decay, term = (_in_blocks(t, blocks, size) for t in (decays, terms))
-    whole, last = decay[0], term[0]
-    for a, w in zip(decay[1:], term[1:], strict=True):
-        whole, last = whole * a, torch.addcmul(w, a, last)
-    carry = F.pad(recurrence(whole, last)[..., :-1], (1, 0))
-    first = torch.addcmul(term[0], decay[0], carry)
-    values = _steps(decay, (first, *term[1:]))
-    return torch.stack(values, -1).flatten(-2)[..., :n]
+    n = far.shape[-1]
+    m = -(-n // _SIZE)
+    padding = far[..., -1:].expand(*far.shape[:-1], m * _SIZE - n)
+    far = torch.cat([far, padding], -1).unflatten(-1, (m, _SIZE))
+    terms = F.pad(terms, (0, m * _SIZE - n)).unflatten(-1, (m, _SIZE))
+    steps = far.diff(dim=-1).clamp(max=_CUT).cumsum(-1)
+    up = torch.exp(F.pad(steps, (1, 0))).unsqueeze(-4)
+    sums = (terms * up).cumsum(-1) / up
+    if m > 1:
+        between = torch.exp(far[..., :-1, -1:] - far[..., 1:, :1]).unsqueeze(-4)
+        before = rise(far[..., -1], sums[..., -1])[..., :-1].unsqueeze(-1)
+        sums = sums + F.pad(between / up[..., 1:, :] * before, (0, 0, 1, 0))
+    return sums.flatten(-2)[..., :n]
 
 
-def _steps(decays: tuple[Tensor, ...], terms: tuple[Tensor, ...]) -> list[Tensor]:
-    values = list(terms[:1])
-    for a, w in zip(decays[1:], terms[1:], strict=True):
-        values.append(torch.addcmul(w, a, values[-1]))
-    return values
-
-
-def _in_blocks(t: Tensor, blocks: int, size: int) -> tuple[Tensor, ...]:
-    """The first elements of all blocks, the second ones, ...; side by side in memory."""
-    full = F.pad(t, (0, blocks * size - t.shape[-1])).unflatten(-1, (blocks, size))
-    return full.movedim(-1, 0).contiguous().unbind(0)
-
-
-def two_sided(decays: Tensor, rising: Tensor, falling: Tensor) -> tuple[Tensor, Tensor]:
-    """Return L of some terms and R of others, (k, f, b, n) each, for decays (k, b, n − 1)."""
-    both = torch.stack([F.pad(decays, (1, 0)), F.pad(decays.flip(-1), (1, 0))])
-    shape = (2, decays.shape[0], *rising.shape[-3:])
-    terms = torch.stack([rising, falling.flip(-1)])
-    terms = terms.unsqueeze(1).expand(shape) if terms.dim() < 5 else terms
-    low, high = recurrence(both.unsqueeze(2), terms).unbind(0)
+def two_sided(far: Tensor, terms: Tensor) -> tuple[Tensor, Tensor]:
+    """Return L and R of terms (f, b, n), (k, f, b, n) each, for keys (k, b, n)."""
+    both = torch.stack([far, -far.flip(-1)]), torch.stack([terms, terms.flip(-1)]).unsqueeze(1)
+    low, high = rise(*both).unbind(0)
     return low, high.flip(-1)
 
 
@@ -111,7 +96,8 @@ def sums(call: Call) -> Sums:
     _, order = sort_rows(call.keys.detach())
     keys, heat = call.keys.gather(-1, order).double(), call.temperature.double()
     heats = torch.stack([heat * factor for _, factor in TAILS[call.tails]])
-    decays = torch.exp((keys[..., :-1] - keys[..., 1:]) / heats)
+    far = keys / heats
+    decays = torch.exp(far[..., :-1] - far[..., 1:])
     if call.weights is None:
         weights = torch.ones_like(keys)
     else:
@@ -121,21 +107,14 @@ def sums(call: Call) -> Sums:
         payload = call.payload.movedim(-1, 0)
         payload = payload.gather(-1, order.expand_as(payload)).double()
         features = torch.cat([features, weights * payload])
-    rising, falling = two_sided(decays, features, features)
+    rising, falling = two_sided(far, features)
     return Sums(order, keys, features, heats, decays, rising, falling, features.cumsum(-1))
-
-
-def others(decays: Tensor, rising: Tensor, falling: Tensor) -> tuple[Tensor, Tensor]:
-    """Return L and R of all elements without their own: those of their neighbours, decayed."""
-    low = F.pad(decays * rising[..., :-1], (1, 0))
-    return low, F.pad(decays * falling[..., 1:], (0, 1))
 
 
 def ranks(s: Sums, tails: Tails) -> Tensor:
     """Return S(x) − w / 2 at the sorted keys, (b, n)."""
-    low, high = others(s.decays, s.rising[:, 0], s.falling[:, 0])
-    apart = (coefficients(tails, s.keys) * (high - low)).sum(0)
-    return s.total[0] - s.features[0] + apart / 2
+    apart = (coefficients(tails, s.keys) * (s.falling[:, 0] - s.rising[:, 0])).sum(0)
+    return s.total[0] + (apart - s.features[0] * 2) / 2
 
 
 def around(s: Sums, call: Call) -> tuple[Tensor, Around]:
@@ -147,10 +126,7 @@ def around(s: Sums, call: Call) -> tuple[Tensor, Around]:
     else:
         levels = call.levels.expand(b, -1)
     levels = torch.minimum(levels.detach(), s.total[0, :, -1:])
-    if call.levels is None and concrete(call.keys):
-        slots = _slots(at_keys, levels)
-    else:
-        slots = torch.searchsorted(at_keys.contiguous(), levels.detach().contiguous(), right=True)
+    slots = torch.searchsorted(at_keys.contiguous(), levels.contiguous(), right=True)
 
     def at(padded: Tensor, index: Tensor = slots) -> Tensor:
         return padded.gather(-1, index.expand(*padded.shape[:-1], -1))
@@ -168,24 +144,10 @@ def around(s: Sums, call: Call) -> tuple[Tensor, Around]:
     return levels, near
 
 
-def _slots(at_keys: Tensor, levels: Tensor) -> Tensor:
-    """Count the keys that are not above each of the levels 0 … n, without a search."""
-    b, m = levels.shape
-    first = at_keys.ceil().clamp_(0, m - 1).long()  # the first level that is not below the key
-    if at_keys.device.type == "cpu":
-        first += torch.arange(0, b * m, m).unsqueeze(-1)
-        counts = torch.bincount(first.view(-1), minlength=b * m).view(b, m)
-    else:
-        counts = torch.zeros_like(levels, dtype=torch.int64)
-        counts.scatter_add_(-1, first, torch.ones_like(first))
-    slots = counts.cumsum(-1)
-    return slots.masked_fill_(levels >= levels[:, -1:], at_keys.shape[-1])
-
-
 def solve(levels: Tensor, near: Around) -> tuple[Tensor, Tensor]:
     """Return y and z, (1, b, l), of one Laplace distribution, in closed form.
 
-    low · y² + 2 excess · y = high · decay, and z = decay / y: of both the root without cancellation.
+    low · y² + 2 excess · y = high · decay and z = decay / y, without cancellation.
     """
     low, high, excess = near.below[:, 0], near.above[:, 0], levels - near.total[0]
     root = (excess.square() + low * high * near.decay).sqrt() + excess.abs()
@@ -231,7 +193,9 @@ def thresholds(levels: Tensor, near: Around, s: Sums, tails: Tails) -> Tensor:
     far = left.clamp(TINY, 1).log() * s.heats[[0, -1]]
     first, last = near.slots == 0, near.slots == n
     low = torch.where(first, near.right + far[1], torch.where(last, near.left - far[0], near.left))
-    high = torch.where(last, near.left - far[1], torch.where(first, near.right + far[0], near.right))
+    high = torch.where(
+        last, near.left - far[1], torch.where(first, near.right + far[0], near.right)
+    )
     at, early = (low + high) / 2, concrete(s.keys) and s.keys.device.type == "cpu"
     for _ in range(_STEPS):
         y, z = distances(at, near, s.heats)
