@@ -133,7 +133,7 @@ def call_of(name: str, row: dict[str, Any]) -> tuple[Callable[..., Tensor], dict
         options["mask"] = {"none": None, "some": random, "rows": rows}[options["mask"]]
 
         def losses(keys: Tensor) -> Tensor:
-            given = {
+            given: dict[str, Any] = {
                 k: v.to(keys.device) if isinstance(v, Tensor) else v for k, v in options.items()
             }
             return sorting.order_loss(keys, target.to(keys.device), **given)

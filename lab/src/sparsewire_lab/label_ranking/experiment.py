@@ -43,7 +43,9 @@ class Run(NamedTuple):
 class LabelRanking:
     """Learn to rank labels on 21 data sets, and compare losses by ten-fold cross-validation.
 
-    What is recorded is not run again. On one CPU thread all runs take about 25 minutes. Examples:
+    What is recorded is not run again. On one idle CPU thread all runs take about half an hour.
+
+    Examples:
 
     sparsewire label-ranking --data-sets iris glass --models linear
 

@@ -32,7 +32,7 @@ def results_of(runs: Iterable[Record], model: str, metric: str = "kendall") -> R
         given = run["arguments"]
         if given["model"] == model:
             found.setdefault((given["data_set"], given["method"]), []).append(run["final"][metric])
-    methods = [name for name in METHODS if any(method == name for _, method in found)]
+    methods: list[Name] = [name for name in METHODS if any(method == name for _, method in found)]
     data_sets = sorted({data_set for data_set, _ in found})
     whole = [each for each in data_sets if all((each, name) in found for name in methods)]
     table = [[fmean(found[each, name]) for name in methods] for each in whole]
@@ -74,7 +74,7 @@ def tests_table(results: Results) -> str:
         f"{test.critical:.2f} ({len(results.methods)} methods, {len(results.data_sets)} data "
         f"sets). The best mean rank is that of *{best}*, {min(ranks):.2f}.\n\n"
     )
-    ours = [name for name in results.methods if METHODS[name].title.startswith("ours")]
+    ours: list[Name] = [name for name in results.methods if METHODS[name].title.startswith("ours")]
     columns = {name: wilcoxon_holm(results.table, results.methods.index(name)) for name in ours}
     rows = []
     for place, name in enumerate(results.methods):

@@ -105,9 +105,8 @@ def order_loss(
         losses = _exact_losses(wide, goal, lengths)
     else:
         losses = dispatch(_ENGINES, wide.device, wide, goal, ties, bend, reach, lengths)
-    return reduced(
-        losses.to(keys.dtype), weights, reduction, None if valid is None else lengths > 0
-    )
+    known = None if lengths is None else lengths > 0
+    return reduced(losses.to(keys.dtype), weights, reduction, known)
 
 
 def _check_ties(ties: object, bend: float, reach: int | None, keys: Tensor) -> None:
