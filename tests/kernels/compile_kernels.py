@@ -4,7 +4,6 @@ The interpreter finds what is computed wrongly, and not what a compiler refuses 
 GPU. Run in a process of its own, without the interpreter.
 """
 
-import itertools
 import json
 from typing import Any
 
@@ -13,8 +12,9 @@ from triton.backends.compiler import GPUTarget  # pyright: ignore[reportMissingI
 from triton.compiler import ASTSource  # pyright: ignore[reportMissingImports]
 
 from sparsewire.sorting.order_loss._triton import kernels as likelihood
-from sparsewire.sorting.soft_sort._triton import recurrence, rows, wide
+from sparsewire.sorting.soft_sort._triton import recurrence, rows
 from sparsewire.sorting.soft_sort._triton import scans as soft
+from sparsewire.sorting.soft_sort._triton import wide as tiles
 from sparsewire_lab.kernels._triton import images, narrow_conv, norm_pool, totals
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -97,8 +97,10 @@ def soft_sorts() -> dict[str, int]:
         name, options = f"{mode.value} {own}", {"MODE": mode.value, "OWN": own, "WEIGHTED": own}
         for size, phase in ((32, 0), (1024, 2)):
             extra = {"SIGN": -1, "SIZE": size}
-            kernel, extra = (rows._short, extra | {"HEAT": 2}) if (mode, own) in forward else (
-                rows._short_back, extra
+            kernel, extra = (
+                (rows._short, extra | {"HEAT": 2})
+                if (mode, own) in forward
+                else (rows._short_back, extra)
             )
             found[f"short {name} {size}"] = shared_memory(kernel, short, **options, **extra)
             tile = {"SIGN": 1, "SIZE": 2048}
@@ -116,13 +118,13 @@ def soft_sorts() -> dict[str, int]:
         found[f"recur {phase}"] = shared_memory(
             recurrence._recur, lines, CHUNK=1024, STEPS=16, PHASE=phase
         )
-    tile = {"NODES": wide.NODES, "FEATURES": wide.FEATURES, "WEIGHTED": True}
+    tile = {"NODES": tiles.NODES, "FEATURES": tiles.FEATURES, "WEIGHTED": True}
     many = short | all_of(FLOAT, "payload", "sums", "parts", "factors")
-    found["factors"] = shared_memory(wide._factors, many, WEIGHTED=True, SIZE=1024)
+    found["factors"] = shared_memory(tiles._factors, many, WEIGHTED=True, SIZE=1024)
     for back in (False, True):
-        found[f"carry {back}"] = shared_memory(wide._carry, many, BACK=back, **tile)
+        found[f"carry {back}"] = shared_memory(tiles._carry, many, BACK=back, **tile)
     for mode in range(3):
-        found[f"mix {mode}"] = shared_memory(wide._mix, many, MODE=mode, CARRY=True, **tile)
+        found[f"mix {mode}"] = shared_memory(tiles._mix, many, MODE=mode, CARRY=True, **tile)
     return found
 
 

@@ -169,14 +169,14 @@ OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
             soft_operators.soft_rows,
             lambda device, options=options: soft_rows_inputs(device, *options),
         )
-        for options in ((None,), (None, True), (1,), (3,))
+        for options in ((None,), (3,))
     },
     **{
         f"soft_rows_backward, {options}": (
             soft_operators.soft_rows_backward,
             lambda device, options=options: soft_rows_backward_inputs(device, *options),
         )
-        for options in ((None,), (None, True), (1,), (3,))
+        for options in ((None, True), (1,), (3,))
     },
     "half": (halves_library.half, half_inputs),
     "half_backward": (halves_library.half_backward, half_backward_inputs),

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 from tests.helpers import seeded
+from tests.kernels.compare import EXACT, assert_near
 from torch import Tensor
 
 from sparsewire.sorting.soft_sort._call import Call
 from sparsewire.sorting.soft_sort._reference import by_pairs
 from sparsewire.sorting.soft_sort._triton import operators, recurrence, rows, scans
-from tests.kernels.compare import EXACT, assert_near
 
 HOT = torch.tensor([[0.05], [0.7], [30.0]])  # one row nearly sorted, one mixed, one all alike
 
@@ -60,8 +60,8 @@ def double(given: dict[str, Tensor]) -> dict[str, Tensor]:
         (60, 1, "ties", False, torch.float32),
         (130, 1, "", True, torch.float64),
         (16, 3, "", False, torch.float32),
-        (20, 70, "ties", True, torch.float32),
-        (40, 3, "", True, torch.float64),
+        (17, 66, "ties", True, torch.float32),
+        (20, 3, "", True, torch.float64),
     ],
 )
 def test_results_and_derivatives_are_those_of_the_definition(
@@ -76,9 +76,7 @@ def test_results_and_derivatives_are_those_of_the_definition(
 
 
 @pytest.mark.parametrize("features", [None, 1, 2])
-def test_second_derivatives_are_those_of_the_definition(
-    features: int | None, device: str
-) -> None:
+def test_second_derivatives_are_those_of_the_definition(features: int | None, device: str) -> None:
     given = inputs(5, features, torch.float32, "")
     want = derivatives(by_pairs, double(given), None, twice=True)
     given = {name: t.to(device) for name, t in given.items()}
@@ -125,7 +123,8 @@ def test_short_rows_as_they_come(name: str, descending: bool, device: str) -> No
         seed = torch.randn(out.shape, generator=seeded(5)).to(out)
         (slope,) = torch.autograd.grad(out, x, seed)
         found.append({"out": out.detach().cpu(), "keys": slope.cpu()})
-    assert_near(*found, 1e-5)
+    got, want = found
+    assert_near(got, want, 1e-5)
 
 
 @pytest.mark.parametrize("descending", [False, True])

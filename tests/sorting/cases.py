@@ -47,12 +47,13 @@ KEYS = {
 }
 SOFT: dict[str, Any] = {
     "temperature": (None, 0.0, 0.5, "rows"),
-    "distribution": sorting.DISTRIBUTIONS,
-    "reach": (2, 1, 3),
+    "tails": ("light", "heavy"),
+    "mask": (None, "some", "one row"),
     "hard": (False, True),
-    "n": (1, 2, 3, 5, 8),
+    "n": (1, 2, 3, 5, 8, 19),
 }
 ALONG: dict[str, Any] = {"x": tuple(KEYS), "dim": (-1, 0), **SOFT}
+WEIGHTED: dict[str, Any] = {"weights": (None, "fixed", "learned"), **ALONG}
 FINITE = ("random", "tied", "far")
 AXES: dict[str, dict[str, Any]] = {
     "half": {"odds": FINITE, "lower": ("none", "one", "half", "all"), "n": (1, 2, 5, 8, 13)},
@@ -80,22 +81,27 @@ AXES: dict[str, dict[str, Any]] = {
         "n": (1, 2, 3, 6),
     },
     "soft_sort": {"descending": (False, True), **ALONG},
-    "soft_rank": {"descending": (False, True), **ALONG},
+    "soft_rank": {"descending": (False, True), **WEIGHTED},
     "soft_permutation": {"descending": (False, True), **ALONG},
     "sort_by": {
         "keys": tuple(KEYS),
         "payload": ((), (1,), (3,), (2, 2)),
+        "dim": (-1, 0),
         "descending": (False, True),
         **SOFT,
     },
     "soft_topk": {"k": ("one", "half"), "largest": (False, True), **ALONG},
-    "soft_quantile": {
+    "soft_topk_mask": {
+        "k": ("one", "half", "all", 1.3, "rows"),
+        "largest": (False, True),
         **ALONG,
-        "x": FINITE,
-        "q": (0.3, (0.0, 0.77, 1.0)),
+    },
+    "soft_quantile": {
+        **WEIGHTED,
+        "q": (0.3, (0.0, 0.77, 1.0), "tensor"),
         "keepdim": (False, True),
     },
-    "soft_median": {**ALONG, "x": FINITE, "keepdim": (False, True)},
+    "soft_median": {**WEIGHTED, "keepdim": (False, True)},
 }
 ROWS = [(name, row) for name, axes in AXES.items() for row in pairwise(**axes)]
 BATCH = 2
@@ -141,20 +147,40 @@ def call_of(name: str, row: dict[str, Any]) -> tuple[Callable[..., Tensor], dict
         return losses, keys
     if name == "QuickSort":
         return _quicksort(options, n)
+    along = options.get("dim", -1)
     tensors: dict[str, Tensor] = {}
     if name == "sort_by":
-        tensors["keys"] = numbers(options.pop("keys"), BATCH, n)
-        tensors["payload"] = numbers("random", BATCH, n, *options.pop("payload"))
-    else:
-        tensors["x"] = numbers(options.pop("x"), BATCH, n).movedim(-1, row["dim"])
+        payload = numbers("random", BATCH, n, *options.pop("payload"))
+        tensors["payload"] = payload if along else payload.movedim(1, 0)
+    first = "keys" if name == "sort_by" else "x"
+    tensors[first] = numbers(options.pop(first), BATCH, n).movedim(-1, along)
     if row["temperature"] == "rows":
         del options["temperature"]
         tensors["temperature"] = torch.linspace(0.3, 2, BATCH)
-    if name == "soft_topk":
-        options["k"] = counts[options["k"]]
+    given = torch.rand(BATCH, n, generator=seeded(n)).movedim(-1, along)
+    fixed: dict[str, Tensor] = {}
+    if row["mask"]:
+        kept = (given > 0.3).movedim(along, -1)
+        kept[0] &= row["mask"] == "some"
+        fixed["mask"] = kept.movedim(-1, along)
+        del options["mask"]
+    if options.pop("weights", None):
+        (fixed if row["weights"] == "fixed" else tensors)["weights"] = 2 * given
+    if options.get("q") == "tensor":
+        fixed["q"] = torch.tensor([0.5, 0.1])
+        del options["q"]
+    if "k" in options:
+        options["k"] = counts.get(options["k"], options["k"])
+        if row["k"] == "rows":
+            fixed["k"] = torch.tensor([0.0, n / 2])
+            del options["k"]
+        elif isinstance(row["k"], float):
+            options["k"] = min(n, row["k"])
 
     def function(**inputs: Tensor) -> Tensor:
-        result = getattr(sorting, name)(**inputs, **options)
+        some = next(iter(inputs.values()))
+        more = {key: t.to(some.device) for key, t in fixed.items()}
+        result = getattr(sorting, name)(**inputs, **more, **options)
         return result.values if name == "soft_topk" else result
 
     return function, tensors

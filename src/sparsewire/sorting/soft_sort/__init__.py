@@ -239,7 +239,7 @@ def soft_topk(
 
 def soft_topk_mask(
     x: Float[Tensor, "*b"],
-    k: float | Tensor,
+    k: int | float | Tensor,
     dim: int = -1,
     largest: bool = True,
     *,
@@ -266,7 +266,7 @@ def soft_topk_mask(
     """
     temperature = _GATE_TEMPERATURE if temperature is None else temperature
     rows = Rows(x, dim, largest, temperature, tails, mask)
-    sizes = rows.by_row("k", k, rows.values.shape[-1])
+    sizes = rows.by_row("k", k, float(rows.values.shape[-1]))
 
     def soft() -> Tensor:
         found = rows.below(sizes).squeeze(-2).to(rows.keys.dtype)
@@ -297,7 +297,7 @@ def _first(rows: Rows, payload: Tensor | None, exact: bool, k: int | None = None
 
     def hard(values: Tensor = given) -> Tensor:
         index = rows.order()[:, :k].unsqueeze(-1).expand(-1, -1, values.shape[-1])
-        return values.gather(-2, index)
+        return values.gather(-2, index) + 0 * rows.keys[:, :k].unsqueeze(-1)
 
     found = rows.choose(soft, hard, exact)
     if payload is not None:
@@ -313,7 +313,7 @@ def _first(rows: Rows, payload: Tensor | None, exact: bool, k: int | None = None
 
 def _hard_ranks(rows: Rows) -> Tensor:
     """The mean of the ranks that equal keys share."""
-    keys = rows.keys.detach()
+    keys = rows.keys.detach().contiguous()
     order = rows.order()
     ordered = keys.gather(-1, order)
     weights = torch.ones_like(keys) if rows.weights is None else rows.weights

@@ -140,9 +140,10 @@ class Rows:
                 f"{tuple(self.given.shape)}; got {tuple(t.shape)}"
             ) from None
 
-    def by_row(self, name: str, number: float | Tensor, most: float = math.inf) -> Tensor:
+    def by_row(self, name: str, number: int | float | Tensor, most: float) -> Tensor:
         """Check a number of at least 0, or a tensor of one for each row; return it as (b, 1)."""
         if not isinstance(number, Tensor):
+            number = float(number) if type(number) is int else number
             return self.values.new_full((len(self.values), 1), check_range(name, number, 0.0, most))
         check_devices(**{self.name: self.given, name: number})
         rows = [1 if d == self.dim else size for d, size in enumerate(self.given.shape)]
@@ -248,7 +249,7 @@ class Rows:
         """The sum of weights of each row, (b, 1), in float64."""
         if self.weights is None:
             return torch.full_like(self.heat, self.keys.shape[-1], dtype=torch.float64)
-        return self.weights.detach().double().sum(-1, keepdim=True)
+        return self.weights.double().sum(-1, keepdim=True)
 
     def compute(
         self, operation: Operation, payload: Tensor | None = None, levels: Tensor | None = None

@@ -31,8 +31,8 @@ def by_numpy(call: Call) -> Tensor:
 
 
 def takes(call: Call) -> bool:
-    """Whether all is on the CPU, the weights constant, and nothing is transformed."""
-    fixed = call.weights is None or not call.weights.requires_grad
+    """Whether all is on the CPU, weights and levels constant, and nothing is transformed."""
+    fixed = not any(t is not None and t.requires_grad for t in (call.weights, call.levels))
     if call.tails != "light" or not fixed or call.keys.device.type != "cpu":
         return False
     if torch.compiler.is_compiling():
@@ -357,11 +357,15 @@ def _of_levels(rows: Rows, grad: Array) -> tuple[Array, Array, Array | None]:
     of_keys = (low[0] + high[0]) * rows.features[0]
     for feature, a, b in zip(rows.features[1:], low[1:], high[1:], strict=True):
         of_keys -= (a + b) * feature
+    cold = rows.heat < 1e-9 * np.abs(rows.keys).max(-1, keepdims=True)
+    if cold.any():  # what rounding leaves must not be divided by a tiny temperature
+        largest = np.abs(rows.features).max(-1) * np.abs(levels).max(-1)
+        of_keys[cold & (np.abs(of_keys) < 1e-14 * largest.sum(0)[:, None])] = 0
     of_keys *= 0.5 / rows.heat
     of_payload = None
     if len(levels) > 1:
         whole = _at_keys(slots, n, levels[1:] * inner)[..., :0:-1]
-        whole = _cumulative(np.ascontiguousarray(whole))[..., ::-1]
+        whole = _cumulative(whole.copy())[..., ::-1]
         found = low[1:] - high[1:]
         found *= 0.5
         found += whole

@@ -125,8 +125,8 @@ def around(s: Sums, call: Call) -> tuple[Tensor, Around]:
         levels = torch.arange(n + 1, dtype=torch.float64, device=s.keys.device).expand(b, -1)
     else:
         levels = call.levels.expand(b, -1)
-    levels = torch.minimum(levels.detach(), s.total[0, :, -1:])
-    slots = torch.searchsorted(at_keys.contiguous(), levels.contiguous(), right=True)
+    levels = torch.minimum(levels, s.total[0, :, -1:])
+    slots = torch.searchsorted(at_keys.contiguous(), levels.detach().contiguous(), right=True)
 
     def at(padded: Tensor, index: Tensor = slots) -> Tensor:
         return padded.gather(-1, index.expand(*padded.shape[:-1], -1))

@@ -117,7 +117,9 @@ def _fake(
     keys: Tensor, payload: Tensor | None, weights: Tensor | None, temperature: Tensor | None,
     number: float, descending: bool, ranks: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    out = torch.empty_like(keys if payload is None else payload, memory_format=torch.contiguous_format)
+    out = torch.empty_like(
+        keys if payload is None else payload, memory_format=torch.contiguous_format
+    )
     many = payload is not None and payload.shape[-1] != 1
     tape = new_tape(keys, RANK.value if ranks else PLAN.value if many else MIX.value)
     return out, *tape, wide.new_sums(payload, weights) if many else keys.new_empty(0)

@@ -20,7 +20,6 @@ from sparsewire.sorting.soft_sort._triton.scans import (
     MIX_BACK,
     NOT_A_NUMBER,
     PLAN,
-    PLAN_BACK,
     RANK,
     RANK_BACK,
     TABLE,
@@ -32,7 +31,7 @@ from sparsewire.sorting.soft_sort._triton.scans import (
 )
 
 SHORT = 1024  # elements of a row that one program sorts
-_BLOCK = 2048
+_BLOCK, _PART = 2048, 512  # elements of a program that scans, and of one that does not
 _GIVEN, _NUMBER, _DEFAULT = range(3)  # what is known of the temperature
 _LARGEST, _SMALLEST = tl.constexpr(0x7FFFFFFF), tl.constexpr(-0x80000000)
 _LAST = tl.constexpr(0x7FFFFFFFFFFFFFFF)
@@ -103,14 +102,19 @@ def forward(
     weights, payload = (None if t is None else t.contiguous() for t in (weights, payload))
     table = keys.new_empty((0 if mode == RANK.value else b, TABLE, n), dtype=torch.float64)
     given = (weights if weights is not None else keys, payload if payload is not None else keys)
-    options = {"MODE": mode, "WEIGHTED": weights is not None, "OWN": payload is None and mode == MIX.value}
+    options = {
+        "MODE": mode,
+        "WEIGHTED": weights is not None,
+        "OWN": payload is None and mode == MIX.value,
+    }
     steps = n.bit_length()
     if is_short(keys):
         heat = _GIVEN if temperature is not None else _NUMBER if number else _DEFAULT
         size, warps = _size(n)
         _short[(b,)](
             keys, *given, keys if temperature is None else temperature, number, *tape, table, out,
-            n, steps, SIGN=-1 if descending else 1, HEAT=heat, SIZE=size, num_warps=warps, **options,
+            n, steps, SIGN=-1 if descending else 1, HEAT=heat, SIZE=size, num_warps=warps,
+            **options,
         )  # fmt: skip
         return out, tape
     assert temperature is not None
@@ -119,8 +123,8 @@ def forward(
     tape.heat.copy_(temperature)
     _scanned(mode, keys, *given, keys, tape, table, out, 1, **options)
     if mode != RANK.value:
-        _settle[(b, triton.cdiv(n, _BLOCK))](
-            *tape, table, out, n, steps, MODE=mode, OWN=options["OWN"], SIZE=_BLOCK, num_warps=8
+        _settle[(b, triton.cdiv(n, _PART))](
+            *tape, table, out, n, steps, MODE=mode, OWN=options["OWN"], SIZE=_PART, num_warps=4
         )
     return out, tape
 
@@ -147,7 +151,11 @@ def backward(
         return out, to_payload
     weights, payload = (None if t is None else t.contiguous() for t in (weights, payload))
     given = (weights if weights is not None else grad, payload if payload is not None else grad)
-    options = {"MODE": mode, "WEIGHTED": weights is not None, "OWN": payload is None and mode == MIX_BACK.value}
+    options = {
+        "MODE": mode,
+        "WEIGHTED": weights is not None,
+        "OWN": payload is None and mode == MIX_BACK.value,
+    }
     table = grad.new_empty((0 if mode == RANK_BACK.value else b, TABLE, n), dtype=torch.float64)
     more = grad if more is None else more
     if short:
@@ -159,9 +167,9 @@ def backward(
         return out, to_payload
     _scanned(mode, grad, *given, grad, tape, table, out, sign, **options)
     if mode != RANK_BACK.value:
-        _to_keys[(b, triton.cdiv(n, _BLOCK))](
+        _to_keys[(b, triton.cdiv(n, _PART))](
             grad, *given, more, *tape, table, out, to_payload, n,
-            SIGN=sign, SIZE=_BLOCK, num_warps=8, **options,
+            SIGN=sign, SIZE=_PART, num_warps=4, **options,
         )  # fmt: skip
     return out, to_payload
 
@@ -297,7 +305,7 @@ def _scan(
     row, block, blocks = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
     at, i = row * n, block * SIZE + tl.arange(0, SIZE)
     heat = tl.load(heats + row)
-    back: tl.constexpr = MODE == MIX_BACK or MODE == PLAN_BACK
+    back: tl.constexpr = MODE >= MIX_BACK
     where = places if back else points
     terms += row * 6 * blocks
     if PHASE == 0:

@@ -13,7 +13,8 @@ program, in the next kernel where it does not. All is computed in float64.
 import triton
 import triton.language as tl
 
-RANK, MIX, RANK_BACK, MIX_BACK, PLAN, PLAN_BACK = (tl.constexpr(i) for i in range(6))
+# What is summed: at the keys, then at the thresholds.
+RANK, RANK_BACK, MIX, PLAN, MIX_BACK, PLAN_BACK = (tl.constexpr(i) for i in range(6))
 _FAR = tl.constexpr(300.0)  # temperatures between neighbours; more makes no difference
 ABSENT = tl.constexpr(2.0**100)  # the distance of thresholds that are nowhere
 _TINY = tl.constexpr(1e-300)
@@ -33,7 +34,7 @@ def decay(x, t, y, u, heat):
 def position(points, offsets, i, inside, MODE: tl.constexpr):
     x = tl.load(points + i, mask=inside, other=0.0).to(tl.float64)
     t = x * 0.0
-    if MODE >= MIX_BACK and MODE != PLAN:
+    if MODE >= MIX_BACK:
         t = tl.load(offsets + i, mask=inside, other=0.0).to(tl.float64)
     return x, t
 
@@ -131,7 +132,23 @@ def sums(
     y, u = position(points, offsets, i - 1, before, MODE)
     z, s = position(points, offsets, i + 1, after, MODE)
     v, w = values(
-        x, t, i, inside, n, heat, points, keys, order, weights, other, grad, means, MODE, WEIGHTED, OWN, SIGN
+        x,
+        t,
+        i,
+        inside,
+        n,
+        heat,
+        points,
+        keys,
+        order,
+        weights,
+        other,
+        grad,
+        means,
+        MODE,
+        WEIGHTED,
+        OWN,
+        SIGN,
     )
     fall = tl.where(before, decay(x, t, y, u, heat), 0.0)
     rise = tl.where(after, decay(z, s, x, t, heat), 0.0)
@@ -153,7 +170,8 @@ def sums(
 
 @triton.jit
 def scan(
-    i, inside, n, heat, points, offsets, keys, order, weights, other, grad, means, carry, block, blocks,
+    i, inside, n, heat, points, offsets, keys, order, weights, other, grad, means, carry, block,
+    blocks,
     table, slots, out, MODE: tl.constexpr, WEIGHTED: tl.constexpr, OWN: tl.constexpr,
     SIGN: tl.constexpr, CARRY: tl.constexpr,
 ):  # fmt: skip
@@ -162,7 +180,7 @@ def scan(
         i, inside, n, heat, points, offsets, keys, order, weights, other, grad, means, carry, block,
         blocks, MODE, WEIGHTED, OWN, SIGN, CARRY,
     )  # fmt: skip
-    if MODE == RANK or MODE == RANK_BACK:
+    if MODE <= RANK_BACK:
         place = tl.load(order + i, mask=inside, other=0)
         if MODE == RANK:
             result = c0 - v - l0 / 2 + r0 / 2
@@ -174,7 +192,7 @@ def scan(
         tl.store(table + n + i, r0, mask=inside)
         tl.store(table + 3 * n + i, l1, mask=inside)
         tl.store(table + 4 * n + i, r1, mask=inside)
-        if MODE == MIX or MODE == PLAN:
+        if MODE < MIX_BACK:
             tl.store(table + 2 * n + i, c0, mask=inside)
             tl.store(table + 5 * n + i, c1, mask=inside)
             # The number of whole levels that are not above the key.

@@ -48,7 +48,7 @@ def mix_backward(
     """Return the gradients of the keys and of the payload."""
     grad, payload = grad.contiguous(), payload.contiguous()
     b, n, features = payload.shape
-    parts = payload.new_zeros((b, 3, triton.cdiv(features, FEATURES), n))
+    parts = payload.new_zeros((b, 3, triton.cdiv(features, _features(payload)), n))
     out = torch.empty_like(payload)
     factors = _all_factors(payload, weights, tape)
     _launch(_TO_PAYLOAD.value, payload, grad, weights, tape, factors, out, parts, None)
@@ -61,6 +61,10 @@ def mix_backward(
 def _tiles(n: int, weights: Tensor | None) -> int:
     # Where weights add up to more than n, the threshold of level n is a node before place n.
     return triton.cdiv(n + (weights is not None), NODES)
+
+
+def _features(payload: Tensor) -> int:
+    return FEATURES * 4 // payload.element_size()
 
 
 def _all_factors(payload: Tensor, weights: Tensor | None, tape: Tape) -> Tensor:
@@ -79,8 +83,8 @@ def _launch(
     out: Tensor, parts: Tensor, sums: Tensor | None,
 ) -> Tensor:  # fmt: skip
     b, n, features = payload.shape
-    tiles, slices = _tiles(n, weights), triton.cdiv(features, FEATURES)
-    options = {"WEIGHTED": weights is not None, "NODES": NODES, "FEATURES": FEATURES}
+    tiles, slices = _tiles(n, weights), triton.cdiv(features, _features(payload))
+    options = {"NODES": NODES, "FEATURES": _features(payload), "WEIGHTED": weights is not None}
     rows = payload, grad, payload if weights is None else weights.contiguous(), *tape
     found = new_sums(payload, weights) if sums is None else sums
     if not payload.numel():
@@ -102,10 +106,11 @@ def _factors(
     weights, order, points, heats, slots, below, places, offsets, means, factors, n,
     WEIGHTED: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Exponentials of distances between neighbours, of a key: from the threshold below, to the
-    one above, and what is left of its own place, times its weight. Of a threshold: 1 less that
-    from the one below, and those from the key below and to the key above. Of a key: 1 less that
-    from the key below.
+    """Exponentials of distances between neighbours.
+
+    Of a key: from the threshold below, to the one above, and what is left of its own place, times
+    its weight. Of a threshold: 1 less that from the one below, and those from the key below and to
+    the key above. Of a key: 1 less that from the key below.
     """
     row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     at, inside, heat = row * n, i < n, tl.load(heats + row)
