@@ -240,15 +240,12 @@ def test_values_and_gradients_are_finite_at_any_scale(name, size):
     assert slopes.isfinite().all()
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_torch_transforms_and_traces_them(name):
+def test_torch_transforms_them(name):
     scores, target = numbers(3, 5).requires_grad_(), target_of(name, 5)
     (want,) = torch.autograd.grad(FUNCTIONS[name](scores, *target, reduction="sum"), scores)
     each = vmap(grad(FUNCTIONS[name]))(scores.detach(), *target)
     torch.testing.assert_close(each, want)
-    traced = torch.compile(FUNCTIONS[name], backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(traced(scores, *target), FUNCTIONS[name](scores, *target))
 
 
 # Shapes, dtypes, modules.

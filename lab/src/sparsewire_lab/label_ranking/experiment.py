@@ -43,7 +43,7 @@ class Run(NamedTuple):
 class LabelRanking:
     """Learn to rank labels on 21 data sets, and compare losses by ten-fold cross-validation.
 
-    What is recorded is not run again. On one idle CPU thread all runs take about half an hour.
+    What is recorded is not run again. All runs together take about an hour on one CPU thread.
 
     Examples:
 
