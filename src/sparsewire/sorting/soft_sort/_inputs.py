@@ -90,9 +90,10 @@ class Rows:
         # Without a look at the values, every row may have special ones.
         looks = concrete_on_cpu(self.given)
         self.special = not looks or not bool(self.values.detach().sum().isfinite())
-        self.finite = torch.isfinite(keys) if self.special else self.mask
-        if self.mask is not None and self.special:
-            self.finite = self.finite & self.mask
+        self.finite = self.mask
+        if self.special:
+            finite = torch.isfinite(keys)
+            self.finite = finite if self.mask is None else finite & self.mask
         heat = self._heat(temperature, keys)
         self.keys, self.heat = (keys, heat) if self.finite is None else self._filled(keys, heat)
 
