@@ -45,7 +45,7 @@ class LabelRanking:
 
     What is recorded is not run again. All runs together take about an hour on one CPU thread.
 
-    Examples:
+    Such as:
 
     sparsewire label-ranking --data-sets iris glass --models linear
 
