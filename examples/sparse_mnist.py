@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sparse_mlp import RandomMask
+from sparse_mlp import RandomMask, rates_table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -39,6 +39,10 @@ METHODS: dict[str, Callable[[int], Any]] = {
 
 def main() -> None:
     args = parse_arguments()
+    if args.table is not None:
+        print("\n".join(rates_table([json.loads(x) for x in args.table.read_text().splitlines()])))
+        return
+    torch.set_num_threads(1)  # the tensors are small: more threads only wait for each other
     device = torch.device(args.device)
     data = digits(args.part, device)
     origin = {"command": shlex.join(["python", *sys.argv]), "commit": commit(clone() or Path())}
@@ -123,6 +127,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--part", choices=["validation", "test"], default="validation")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="file to add JSON lines to; printed if not given")
+    parser.add_argument("--table", type=Path, help="only print a table of this record, in Markdown")
     return parser.parse_args()
 
 

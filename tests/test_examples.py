@@ -41,7 +41,28 @@ def test_tables_of_the_page_are_those_of_its_record(tmp_path: Path) -> None:
     page = (EXAMPLES.parent / "docs" / "sparse-layers.md").read_text()
     tables = result.stdout.strip().split("\n\n")
     assert len(tables) == 2
-    assert all(table in page for table in tables)
+    record = record.with_name("sparse_mnist.jsonl")
+    result = run("sparse_mnist.py", "--table", str(record), folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert all(table in page for table in [*tables, result.stdout.strip()])
+
+
+def test_a_model_of_mnist_trains_on_images_of_its_size(tmp_path: Path) -> None:
+    code = f"""
+import sys, torch
+sys.path.insert(0, {str(EXAMPLES)!r})
+import sparse_mnist as example
+images, classes = torch.rand(300, 784), torch.randint(10, (300,))
+data = [images, classes, images[:50], classes[:50]]
+for name in ("ours", "random mask"):
+    found = example.run(example.METHODS[name], 2, data, 1e-3, 0, 4)
+    assert found["trained_loss"] == found["evaluated_loss"]
+    print(example.show(found))
+"""
+    command = [sys.executable, "-W", "error", "-c", code]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("as trained") == 2
 
 
 def test_layers_are_timed_and_recorded(tmp_path: Path) -> None:
