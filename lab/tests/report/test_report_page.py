@@ -160,6 +160,8 @@ def test_the_published_results_make_a_small_page() -> None:
     assert len(page.html.encode()) < 3_000_000
     assert page.notes == []
     assert "0.79\u00a0±\u00a00.04 %" in page.html
+    assert '<section id="label-ranking"' in page.html
+    assert "one hidden layer, 21 data sets" in page.html
 
 
 def test_the_script_uses_no_markup_of_strings() -> None:

@@ -11,6 +11,9 @@ from sparsewire_lab.train.records import Record, array_file
 
 Row = dict[str, Any]
 
+# An experiment whose runs have no curve.
+RANKING = "label-ranking"
+
 # What a record may lack.
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(("command", "date", "commit", "device"), ""),
@@ -68,6 +71,8 @@ def load(places: Iterable[Path], bench: Path | None = None, strict: bool = True)
 
 def _problem_of(record: Record) -> str | None:
     """Return why a valid record cannot be shown; None if it can."""
+    if record["experiment"] == RANKING:
+        return None
     if record["experiment"] not in EXPERIMENTS:
         return f"experiment {record['experiment']!r} is not known"
     return None if has_errors(record) else "its curve has no error"

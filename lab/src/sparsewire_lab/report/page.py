@@ -11,7 +11,7 @@ from sparsewire_lab import __version__
 from sparsewire_lab.files import write_whole
 from sparsewire_lab.report import benchmarks, curves, glimpses, sections, sorting, wiring
 from sparsewire_lab.report.entries import entries_of
-from sparsewire_lab.report.load import Results
+from sparsewire_lab.report.load import RANKING, Results
 from sparsewire_lab.report.markup import Html, data_script, element, join
 from sparsewire_lab.report.missing import Missing, missing_parts
 from sparsewire_lab.report.results import summary
@@ -78,6 +78,7 @@ def build_page(results: Results, title: str) -> Page:
             )
             for name in EXPERIMENTS
         ),
+        sections.ranking_section(results),
         sections.bench_section(results, bool(charts["growth"])),
         sections.origin_section(results),
         sections.missing_section(missing, notes),
@@ -102,7 +103,12 @@ def script() -> str:
 
 def _header(title: str, body: Sequence[Html], wirings: Sequence[dict[str, Any]]) -> Html:
     names = {"results": "results", **{name: name for name in EXPERIMENTS}}
-    names |= {"speed": "speed", "origin": "machines", "missing": "missing"}
+    names |= {
+        RANKING: "label ranking",
+        "speed": "speed",
+        "origin": "machines",
+        "missing": "missing",
+    }
     names["attention"] = "glimpses"
     whole = join(body)
     links = (

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from sparsewire_lab.label_ranking.metrics import mean_ranks
+from sparsewire_lab.label_ranking.table import MODELS, results_of
 from sparsewire_lab.report import benchmarks, origin
 from sparsewire_lab.report.entries import Entry
-from sparsewire_lab.report.load import Results
+from sparsewire_lab.report.load import RANKING, Results
 from sparsewire_lab.report.markup import Html, copy_button, element, more, scrolled, table
 from sparsewire_lab.report.missing import Missing
 from sparsewire_lab.report.results import Number, Task, full_head, full_row
@@ -80,6 +82,30 @@ def experiment_section(name: str, entries: Sequence[Entry], viewer: bool, chart:
         ]
     parts.append(more(f"All settings ({len(entries)})", _full_table(name, entries)))
     return section(name, TITLES[name], *parts)
+
+
+def ranking_section(results: Results) -> Html:
+    """Return the mean ranks of losses over the data sets of label ranking, for each model."""
+    by_model = {title: results_of(results.of(RANKING), model) for model, title in MODELS.items()}
+    by_model = {title: found for title, found in by_model.items() if found.table}
+    if not by_model:
+        return Html("")
+    rows: dict[str, list[str]] = {}
+    for at, found in enumerate(by_model.values()):
+        for name, rank in zip(found.titles(), mean_ranks(found.table), strict=True):
+            rows.setdefault(name, ["–"] * len(by_model))[at] = f"{rank:.2f}"
+    parts: list[Html] = [
+        element(
+            "p",
+            "A model ranks the labels of an instance; methods differ in the loss alone. Mean rank "
+            "of each method over the data sets, by Kendall's coefficient in ten-fold "
+            "cross-validation; 1 would be the best on all of them. ",
+            copy_button("sparsewire label-ranking", "label ranking"),
+        )
+    ]
+    sets = (f"{title}, {len(found.data_sets)} data sets" for title, found in by_model.items())
+    written = table(["loss", *sets], [[name, *cells] for name, cells in rows.items()], "Mean ranks")
+    return section(RANKING, "Label ranking", *parts, written)
 
 
 def bench_section(results: Results, chart: bool) -> Html:
