@@ -35,9 +35,8 @@ class RandomMask(nn.Linear):
 
     mask: Tensor
 
-    def __init__(self, ins: int, outs: int) -> None:
+    def __init__(self, ins: int, outs: int, wires: int) -> None:
         super().__init__(ins, outs)
-        wires = max(1, round(DENSITY * ins))
         mask = torch.zeros(outs, ins)
         mask.scatter_(1, torch.rand(outs, ins).argsort(1)[:, :wires], 1.0)
         self.register_buffer("mask", mask)
@@ -55,7 +54,7 @@ def sparse(**options: Any) -> Layer:
 
 METHODS: dict[str, Layer] = {
     "dense": lambda _: nn.Linear(64, HIDDEN),
-    "random mask": lambda _: RandomMask(64, HIDDEN),
+    "random mask": lambda _: RandomMask(64, HIDDEN, round(DENSITY * 64)),
     "ours": sparse(),
     "ours, 8 × 8": sparse(in_shape=(8, 8)),
     "not moved": sparse(schedule=sw.Schedule(speed=0.0)),

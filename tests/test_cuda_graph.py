@@ -498,7 +498,7 @@ def test_cuda_replays_learn_in_constant_memory_and_never_wait() -> None:
     torch.cuda.synchronize()
     assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == before
     assert loss.isfinite()
-    assert layer.source.steps > 1_000  # the layer counts replays, too
+    assert layer.source.pace.steps > 1_000  # the layer counts replays, too
     assert torch.stack([step(x) for _ in range(100)]).mean() < first
 
 

@@ -57,3 +57,9 @@ def test_bad_arguments_are_named(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert "--steps: invalid int value: 'many'" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_soft_ranks_are_drawn(tmp_path: Path) -> None:
+    result = run("soft_ranks.py", str(tmp_path), folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "soft-ranks.png").stat().st_size > 500

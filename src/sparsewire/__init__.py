@@ -15,7 +15,6 @@ from sparsewire.nn.sources import (
     Convolution,
     FreeTuples,
     LowerTriangular,
-    PacedTuples,
 )
 from sparsewire.nn.sparse import SparseLayer, SparseLinear
 from sparsewire.nn.sparsify import SparseConv2d, freeze, sparsify
@@ -23,7 +22,13 @@ from sparsewire.nn.wiring import Sample, Wiring
 from sparsewire.ops import engine
 from sparsewire.rewire import Rewire
 from sparsewire.sorting import (
+    NDCGLoss,
+    OrderLoss,
     QuickSort,
+    SpearmanLoss,
+    TopKCrossEntropy,
+    TrimmedLoss,
+    ndcg_loss,
     order_loss,
     soft_median,
     soft_permutation,
@@ -33,6 +38,9 @@ from sparsewire.sorting import (
     soft_topk,
     soft_topk_mask,
     sort_by,
+    spearman_loss,
+    topk_cross_entropy,
+    trimmed_loss,
 )
 
 __all__ = [
@@ -46,7 +54,8 @@ __all__ = [
     "HyperLayer",
     "Layout",
     "LowerTriangular",
-    "PacedTuples",
+    "NDCGLoss",
+    "OrderLoss",
     "Placed",
     "QuickSort",
     "Rewire",
@@ -56,13 +65,17 @@ __all__ = [
     "SparseConv2d",
     "SparseLayer",
     "SparseLinear",
+    "SpearmanLoss",
     "Template",
+    "TopKCrossEntropy",
+    "TrimmedLoss",
     "Wiring",
     "__version__",
     "capture",
     "engine",
     "fan_in",
     "freeze",
+    "ndcg_loss",
     "ops",
     "order_loss",
     "parameter_groups",
@@ -76,4 +89,7 @@ __all__ = [
     "sort_by",
     "sorting",
     "sparsify",
+    "spearman_loss",
+    "topk_cross_entropy",
+    "trimmed_loss",
 ]

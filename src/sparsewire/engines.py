@@ -3,7 +3,6 @@
 - `"reference"`: the specification; plain PyTorch that may store whole tables
 - `"chunked"`: plain PyTorch in chunks
 - `"fourier"`: a sum in closed form, plain PyTorch (`order_loss`)
-- `"scan"`: linear recurrences with their gradient in closed form, plain PyTorch (soft sorting)
 - `"numpy"`: NumPy (CPU; repeats)
 - `"grid"`: the whole index space, where it is hardly larger than what was sampled from it (CPU)
 - `"triton"`: fused kernels (CUDA, or anywhere under Triton's interpreter)
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from sparsewire.checks import check_choice
 
-Name = Literal["auto", "reference", "chunked", "fourier", "scan", "numpy", "grid", "triton"]
+Name = Literal["auto", "reference", "chunked", "fourier", "numpy", "grid", "triton"]
 NAMES: tuple[Name, ...] = get_args(Name)
 VARIABLE = "SPARSEWIRE_ENGINE"
 
@@ -88,7 +87,7 @@ def engine(name: Name) -> Iterator[None]:
     backward pass uses the engine of its forward pass.
 
     Args:
-        name: `"auto"`, `"reference"`, `"chunked"`, `"fourier"`, `"scan"`, `"numpy"`, `"grid"`
+        name: `"auto"`, `"reference"`, `"chunked"`, `"fourier"`, `"numpy"`, `"grid"`
             or `"triton"`.
 
     Examples:

@@ -132,6 +132,7 @@ def sorts() -> dict[str, int]:
     found = soft_sorts()
     tensors = all_of(FLOAT, "keys", "losses", "slopes", "workspace") | {
         "groups": "*i32",
+        "lengths": "*i32",
         "bend": "fp32",
     }
     for bent in (False, True):

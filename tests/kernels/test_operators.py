@@ -136,7 +136,8 @@ def half_backward_inputs(device: str) -> list[Any]:
 
 def order_cuts_inputs(device: str, bend: float) -> list[Any]:
     groups = torch.tensor([[0, 1, 1, 2, 3], [0, 0, 1, 2, 2]], dtype=torch.int32, device=device)
-    return [leaf(2, 5, device=device), groups, bend]
+    lengths = torch.tensor([5, 3], dtype=torch.int32, device=device)
+    return [leaf(2, 5, device=device), groups, lengths, bend]
 
 
 OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {

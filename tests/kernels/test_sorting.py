@@ -86,8 +86,9 @@ def test_losses_of_keys_far_apart_and_far_wrong(device):
     assert_same(got, run("reference", keys.double()), rtol=1e-4, atol=1e-4)
 
 
-def test_without_ties_equal_targets_have_an_order_in_the_kernel_too(device):
+@pytest.mark.parametrize("engine", ["triton", "fourier", "reference"])
+def test_without_ties_equal_targets_have_an_order_in_every_engine(engine, device):
     keys, target = torch.tensor([1.0, 2.0], device=device), torch.tensor([7, 7], device=device)
-    with sw.engine("triton"):
+    with sw.engine(engine):
         strict, loose = (sw.order_loss(keys, target, ties=ties).item() for ties in (False, True))
     assert (round(strict, 4), round(loose, 4)) == (0.3133, 0.0)

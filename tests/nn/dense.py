@@ -39,6 +39,7 @@ def _sparse(in_shape: Sequence[int], out_shape: Sequence[int], **fixed: Any) -> 
 def _hyper(
     source: Callable[..., Any], in_shape: Sequence[int], out_shape: Sequence[int], **fixed: Any
 ) -> Callable[..., Any]:
+    fixed = {"schedule": None} | fixed
     return lambda **options: HyperLayer(source(seed=0, **fixed), in_shape, out_shape, **options)
 
 
@@ -52,6 +53,9 @@ KINDS: dict[str, Callable[..., HyperLayer]] = {
     "student": _sparse((5,), (4,), tuples=6, kernel="student", edge="wrap"),
     "template": _sparse((2, 3), (3,), template=fan_in((3,), (2, 3), tuples=2)),
     "scheduled": _sparse((5,), (4,), tuples=6, schedule=Schedule()),
+    "scheduled band": _hyper(
+        Banded, (5,), (4,), below=1, above=1, tuples=6, schedule=Schedule()
+    ),
     "lower": _hyper(LowerTriangular, (5,), (4,), tuples=6),
     "banded": _hyper(Banded, (5,), (4,), below=1, above=1, tuples=6),
     "blocks": _hyper(BlockDiagonal, (6,), (4,), blocks=2, tuples=3),
@@ -59,6 +63,8 @@ KINDS: dict[str, Callable[..., HyperLayer]] = {
         Convolution, (2, 5), (3, 3), kernel=(3,), tuples=4, stride=2, padding=1
     ),
 }  # fmt: skip
+
+SCHEDULED = {"scheduled", "scheduled band"}
 
 of_every_kind = pytest.mark.parametrize("kind", KINDS)
 

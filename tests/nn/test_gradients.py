@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.helpers import seeded
-from tests.nn.dense import KINDS, Look, input_for
+from tests.nn.dense import KINDS, SCHEDULED, Look, input_for
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from torch.func import functional_call
@@ -25,7 +25,7 @@ LAYERS: dict[str, Callable[[], HyperLayer]] = {
 }
 
 # With a schedule, the gradient is that of a place instead: see test_schedule.py.
-of_every_kind = pytest.mark.parametrize("kind", sorted(LAYERS.keys() - {"scheduled"}))
+of_every_kind = pytest.mark.parametrize("kind", sorted(LAYERS.keys() - SCHEDULED))
 
 
 def function_of_everything(

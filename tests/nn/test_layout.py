@@ -106,7 +106,7 @@ class Case(NamedTuple):
     edge: Edge
 
     def layer(self) -> HyperLayer:
-        tuples = self.source(seed=0, edge=self.edge)
+        tuples = self.source(seed=0, edge=self.edge, schedule=None)
         count = tuples.raw_means.numel()
         raw = torch.tensor(self.numbers)
         tuples.raw_means.data.copy_(raw[:count].view_as(tuples.raw_means))
@@ -197,7 +197,7 @@ def test_the_allowed_tuples_fill_the_mask_once_and_others_settle_there(kind, dat
 
 def test_a_tie_at_the_corner_of_a_band_keeps_its_value():
     """The mean lies half-way between two allowed tuples and rounds to a third, that is not."""
-    source = Banded(below=1, above=0, tuples=1, values=1.0, edge="clamp")
+    source = Banded(below=1, above=0, tuples=1, values=1.0, edge="clamp", schedule=None)
     source.raw_means.data.copy_(torch.tensor([[0.5, 0.0]]))
     layer = HyperLayer(source, (2,), (2,))
     for mode in MODES:
@@ -291,7 +291,7 @@ def test_gradients_reach_raw_means_that_were_put_at_a_place(
     shapes = Shapes(out_shape, in_shape)
     layout = source(tuples=1).layout
     places = allowed_places(layout, shapes)
-    tuples = source(tuples=len(places), edge=edge)
+    tuples = source(tuples=len(places), edge=edge, schedule=None)
     tuples.raw_means.data.copy_(layout.unbound(places, shapes, edge))
     means = HyperLayer(tuples, in_shape, out_shape).wiring().means
     assert torch.equal(rounded(means, layout.space(shapes)), places)

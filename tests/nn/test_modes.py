@@ -11,6 +11,7 @@ from tests.helpers import assert_same, sampled_layer, seeded
 from tests.nn.dense import (
     KINDS,
     MODES,
+    SCHEDULED,
     Look,
     apply_dense,
     gradients_of,
@@ -78,7 +79,7 @@ def test_sampling_counts_and_regions_are_what_was_asked_for():
 
 TEMPLATE = fan_in((4,), (2, 3))
 MOVED = {
-    **{kind: make for kind, make in KINDS.items() if kind != "scheduled"},  # rounded already
+    **{kind: make for kind, make in KINDS.items() if kind not in SCHEDULED},  # rounded already
     "each its own": lambda: HyperLayer(Look((2, 3), 4, 2), (2, 3), (4,), template=TEMPLATE),
     "wirings": lambda: KINDS["free"](wirings=3),
 }

@@ -15,7 +15,7 @@ def layers() -> nn.ModuleDict:
             "paced": sw.SparseLinear(12, 5, fan_in=2),
             "paper": sw.SparseLayer((40,), (8,), 6, schedule=None),
             "clamp": sw.SparseLayer((40,), (80,), 6, schedule=None, edge="clamp"),
-            "convolution": sw.HyperLayer(sw.Convolution((5,), 3), (1, 20), (2, 20)),
+            "convolution": sw.HyperLayer(sw.Convolution((5,), 3, schedule=None), (1, 20), (2, 20)),
             "dense": nn.Linear(3, 4),
         }
     )

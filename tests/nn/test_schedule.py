@@ -2,6 +2,7 @@
 
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,13 +11,22 @@ from hypothesis import strategies as st
 from tests.helpers import assert_same, seeded
 from torch.testing import assert_close
 
-from sparsewire import PacedTuples, Schedule
+from sparsewire import FreeTuples, Schedule
+from sparsewire.nn.pace import Pace
 from sparsewire.nn.schedule import even_start
 
 MEANS, VARIANCES = 0, 1  # what a source returns
 
 
-def stepped(source: PacedTuples, *changes: float, parameter: str = "raw_means") -> None:
+def paced(sizes: list[int], tuples: int, **options: Any) -> tuple[FreeTuples, Pace]:
+    """Free tuples with a schedule, and what holds their places."""
+    options = {"schedule": Schedule()} | options
+    source = FreeTuples(tuples, len(sizes), sizes=sizes, **options)
+    assert source.pace is not None
+    return source, source.pace
+
+
+def stepped(source: FreeTuples, *changes: float, parameter: str = "raw_means") -> None:
     """Change a parameter so much in each of some steps, each after a pass in training."""
     for change in changes:
         source()
@@ -44,6 +54,12 @@ def test_a_factor_falls_with_an_end_and_without():
 def test_bad_schedules_are_refused(options, error, message):
     with pytest.raises(error, match=message):
         Schedule(**options)
+
+
+def test_tuples_without_values_to_learn_move_faster():
+    assert paced([9], 3)[1].speed == 0.05
+    assert paced([9], 3, learn_values=False)[1].speed == 0.2
+    assert paced([9], 3, learn_values=False, schedule=Schedule(speed=0.1))[1].speed == 0.1
 
 
 @given(
@@ -77,20 +93,20 @@ def test_a_start_may_lie_in_a_space_of_almost_all_integers():
 @pytest.mark.parametrize("size", [1e-4, 1.0, 100.0])
 @pytest.mark.parametrize("parameter", ["raw_means", "raw_variances"])
 def test_tuples_move_at_the_pace_of_the_schedule_at_every_rate(size, parameter):
-    source = PacedTuples([101], 3, schedule=Schedule(steps=2, speed=0.5), seed=0)
-    source.places.fill_(0.5)
+    source, pace = paced([101], 3, schedule=Schedule(steps=2, speed=0.5), seed=0)
+    pace.places.fill_(0.5)
     which, unit = (MEANS, 100) if parameter == "raw_means" else (VARIANCES, 1 / 0.2)
     before = source()[which]
     stepped(source, size, size, -size, parameter=parameter)
     moved = (source()[which] - before) * unit
     expected = 0.5 * (1 / (1 + 1 / 2) + 1 / (1 + 2 / 2) - 1 / (1 + 3 / 2))
     assert_close(moved, torch.full_like(moved, expected), rtol=1e-4, atol=1e-5)
-    assert source.steps == 3
+    assert pace.steps == 3
 
 
 def test_a_rate_that_falls_slows_the_tuples_down():
-    source = PacedTuples([101], 1, schedule=Schedule(steps=10**9, speed=1.0), seed=0)
-    source.places.fill_(0.1)
+    source, pace = paced([101], 1, schedule=Schedule(steps=10**9, speed=1.0), seed=0)
+    pace.places.fill_(0.1)
     stepped(source, *[1.0] * 50)
     before = source()[MEANS].item()
     stepped(source, 0.1)
@@ -98,19 +114,19 @@ def test_a_rate_that_falls_slows_the_tuples_down():
 
 
 def test_only_steps_that_change_something_count_and_evaluation_counts_none():
-    source = PacedTuples([11, 7], 4, seed=0)
+    source, pace = paced([11, 7], 4, seed=0)
     stepped(source, 0.1)
     seen = source.eval()()
-    assert source.steps == 0  # the change is shown, not yet noted
+    assert pace.steps == 0  # the change is shown, not yet noted
     with torch.no_grad():
         assert_close(source.train()(), seen)
     for _ in range(3):
         assert_close(source(), seen)
-    assert source.steps == 1
+    assert pace.steps == 1
 
 
 def test_means_stop_at_the_ends_and_come_back_at_once():
-    source = PacedTuples([11], 1, schedule=Schedule(speed=30.0), seed=0)
+    source, _ = paced([11], 1, schedule=Schedule(speed=30.0), seed=0)
     stepped(source, 1.0)
     assert source()[MEANS].item() == 1
     stepped(source, -1e-3)
@@ -118,8 +134,8 @@ def test_means_stop_at_the_ends_and_come_back_at_once():
 
 
 def test_the_gradient_is_that_of_a_place_whatever_came_before():
-    source = PacedTuples([11, 1, 5], 2, seed=0)
-    source.places.fill_(0.5)
+    source, pace = paced([11, 1, 5], 2, seed=0)
+    pace.places.fill_(0.5)
     stepped(source, 1e-3, -7.0)
     means, variances, _ = source()
     places = means * torch.tensor([10, 1, 4])
@@ -130,9 +146,9 @@ def test_the_gradient_is_that_of_a_place_whatever_came_before():
 
 
 def test_a_saved_state_continues_exactly():
-    source = PacedTuples([11], 3, seed=0)
+    source, _ = paced([11], 3, seed=0)
     stepped(source, 0.3, 0.1)
-    other = PacedTuples([11], 3, seed=1)
+    other, _ = paced([11], 3, seed=1)
     other.load_state_dict(copy.deepcopy(source.state_dict()))
     for one in (source, other):
         stepped(one, -0.2, 0.5)
@@ -141,14 +157,14 @@ def test_a_saved_state_continues_exactly():
 
 
 def test_half_precision_leaves_the_places_as_they_are():
-    source = PacedTuples([2000], 50, seed=0)
-    places = source.places.clone()
+    source, pace = paced([2000], 50, seed=0)
+    places = pace.places.clone()
     means, _, values = source.bfloat16()()
     assert_close(means, places, rtol=0, atol=0)
     assert values.dtype == torch.bfloat16
 
 
 def test_an_initial_variance_is_in_places():
-    source = PacedTuples([9, 50], 3, variance=2.0, seed=0)
+    source, _ = paced([9, 50], 3, variance=2.0, seed=0)
     softplus = torch.nn.functional.softplus(source()[VARIANCES] + 2)
     assert_close(softplus * 0.1 * 50, torch.full((3,), 2.0))

@@ -54,11 +54,38 @@ def test_drawing_anew():
 
 def test_the_options_of_every_constraint():
     options: dict[str, Any] = {"values": 2.0, "learn_values": False, "edge": "wrap", "seed": 0}
+    options["schedule"] = None
     sources = LowerTriangular(6, **options), Banded(1, 2, 6, **options)
     for source in (*sources, BlockDiagonal(2, 3, **options), Convolution((3,), 6, **options)):
         assert source.edge == "wrap"
         assert source.values.tolist() == [2.0] * 6
         assert not source.values.requires_grad
+
+
+CONSTRAINTS: dict[str, tuple[FreeTuples, Any, Any]] = {
+    "lower": (LowerTriangular(6, seed=0), (8,), (8,)),
+    "banded": (Banded(1, 2, 6, seed=0), (8,), (8,)),
+    "blocks": (BlockDiagonal(2, 3, seed=0), (8,), (8,)),
+    "convolution": (Convolution((31,), 6, seed=0), (1, 40), (1, 40)),
+}
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_constraints_train_what_they_evaluate_from_an_even_start(name):
+    source, in_shape, out_shape = CONSTRAINTS[name]
+    layer, x = HyperLayer(source, in_shape, out_shape), torch.randn(5, *in_shape)
+    torch.testing.assert_close(layer(x), layer.eval()(x))
+    assert source.sizes == layer.space()
+    held = layer.nearest_places(layer.wiring().means)
+    assert len({tuple(place) for place in held[: source.together].tolist()}) == source.together
+
+
+def test_only_the_first_layer_of_a_source_lets_it_start():
+    source = Banded(1, 2, 6, seed=0)
+    HyperLayer(source, (8,), (8,))
+    before = {name: tensor.clone() for name, tensor in source.state_dict().items()}
+    HyperLayer(source, (9,), (9,))
+    assert_same(source.state_dict(), before, rtol=0, atol=0)
 
 
 # Convolutions.

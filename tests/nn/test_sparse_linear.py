@@ -98,9 +98,49 @@ def test_the_start_is_that_of_a_linear_layer():
     assert reads.min() == reads.max() == 12  # all inputs equally often
 
 
+def starting(x: Tensor, **options: Any) -> tuple[Tensor, SparseLinear]:
+    """The inputs that each output reads after a first pass, in order, and the layer."""
+    layer = SparseLinear(12, 40, fan_in=3, in_shape=(3, 4), seed=0, **options)
+    layer(x)
+    held = layer.nearest_places(layer.wiring().means)
+    return (held[:, 0] * 4 + held[:, 1]).view(40, 3), layer
+
+
+def test_wires_start_at_inputs_that_vary_in_the_first_batch():
+    x, vary = torch.ones(9, 12), [1, 2, 6, 7, 11]
+    x[:, vary] = torch.randn(9, 5, generator=seeded(0)) * torch.tensor([1.0, 1, 1, 1, 4])
+    places, layer = starting(x)
+    assert set(places.flatten().tolist()) == set(vary)
+    assert (places.diff(dim=1) > 0).all(), "an output reads an input twice"
+    counts = places.flatten().bincount(minlength=12)
+    # Input 11 has half of all deviations, but each output reads it once.
+    assert counts[11] == 40
+    assert counts[vary[:4]].float().std() < 10
+
+    evenly, _ = starting(x, start="even")
+    assert evenly.flatten().bincount(minlength=12).tolist() == [10] * 12
+    layer(torch.randn(9, 12))  # later batches choose nothing
+    again = layer.nearest_places(layer.wiring().means)
+    assert torch.equal((again[:, 0] * 4 + again[:, 1]).view(40, 3), places)
+
+
+def test_the_start_waits_for_a_batch_and_a_loaded_state_needs_none():
+    layer, other, x = linear(), linear(seed=1), torch.randn(5, 12)
+    layer.eval()(x)
+    layer.train()(x[:0])
+    assert layer.source.waits
+    layer(x)
+    assert not layer.source.waits
+    other.load_state_dict(layer.state_dict())
+    other(torch.randn(5, 12) * torch.arange(12))
+    assert_same(other.state_dict(), layer.state_dict(), rtol=0, atol=0)
+    layer.source.reset_parameters()
+    assert layer.source.waits
+
+
 def test_a_seed_repeats_the_start():
     assert_same(linear().state_dict(), linear().state_dict(), rtol=0, atol=0)
-    assert not torch.equal(linear(seed=1).source.places, linear().source.places)
+    assert not torch.equal(linear(seed=1).source.pace.places, linear().source.pace.places)
 
 
 def test_it_is_made_on_a_device_and_in_a_dtype():
@@ -111,6 +151,7 @@ def test_it_is_made_on_a_device_and_in_a_dtype():
 
 def test_it_can_be_transformed():
     layer, x = linear(), torch.randn(4, 12)
+    layer(x)  # the first pass in training chooses the start
     parameters: dict[str, Any] = dict(layer.named_parameters())
 
     def loss(parameters: Mapping[str, Tensor]) -> Tensor:
@@ -156,7 +197,7 @@ def test_rewiring_moves_wires_that_share_a_place():
     layer = SparseLayer((9,), (8,), tuples=6, seed=0)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.01)
     rewire = Rewire(layer, optimizer, every=4)
-    layer.source.places.copy_(torch.tensor([0.5, 0.5]))
+    layer.source.pace.places.copy_(torch.tensor([0.5, 0.5]))
     for _ in range(60):
         x = torch.randn(32, 9)
         (layer(x) - x[:, :8]).square().sum().backward()

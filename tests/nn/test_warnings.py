@@ -20,7 +20,7 @@ def wide(**options: object) -> sw.SparseLayer:
 def crowded() -> sw.SparseLayer:
     layer = sw.SparseLayer((50,), (50,), 40, seed=0)
     with torch.no_grad():
-        layer.source.places[:25] = 0.5  # type: ignore
+        layer.source.pace.places[:25] = 0.5  # type: ignore
     return layer
 
 

@@ -39,7 +39,7 @@ def fan_layer(counts: list[int], size: int, mixed: bool = False, **options: Any)
 
 
 def block_layer(blocks: int, tuples: int, size: int) -> HyperLayer:
-    source = sw.BlockDiagonal(blocks, tuples, edge="clamp", seed=0)
+    source = sw.BlockDiagonal(blocks, tuples, edge="clamp", schedule=None, seed=0)
     return HyperLayer(source, (blocks * size,), (blocks * size,))
 
 

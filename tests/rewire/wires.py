@@ -82,7 +82,10 @@ def make(kind: str, tuples: int, **options: Any) -> HyperLayer:
     source, in_shape, out_shape = SOURCES[kind]
     edge, values = options.pop("edge", "sigmoid"), options.pop("values", None)
     return HyperLayer(
-        source(tuples=tuples, seed=0, edge=edge, values=values), in_shape, out_shape, **options
+        source(tuples=tuples, seed=0, edge=edge, values=values, schedule=None),
+        in_shape,
+        out_shape,
+        **options,
     )
 
 

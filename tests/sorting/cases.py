@@ -27,6 +27,16 @@ WITHOUT_ENGINES = {
     "half_rows",
     "log_odds",
     "log_symmetric",
+    # Losses of soft ranks are compared in test_losses.py.
+    "NDCGLoss",
+    "OrderLoss",
+    "SpearmanLoss",
+    "TopKCrossEntropy",
+    "TrimmedLoss",
+    "ndcg_loss",
+    "spearman_loss",
+    "topk_cross_entropy",
+    "trimmed_loss",
     "sampled_half",
 }
 KEYS = {
@@ -54,6 +64,8 @@ AXES: dict[str, dict[str, Any]] = {
         "bend": (math.inf, 0.5),
         "reach": (None, 1, 3, 100),
         "ties": (True, False),
+        "mask": ("none", "some", "rows"),
+        "weights": (None, (0.5, 2.0)),
         "reduction": ("none", "mean", "sum"),
         "n": (1, 2, 3, 7, 13),
     },
@@ -119,7 +131,20 @@ def call_of(name: str, row: dict[str, Any]) -> tuple[Callable[..., Tensor], dict
         keys = {"keys": numbers(options.pop("keys"), BATCH, n)}
         values = {"order": 1000, "tied": 3, "equal": 1}[options.pop("target")]
         target = torch.randint(values, (BATCH, n), generator=seeded(n))
-        return lambda keys: sorting.order_loss(keys, target.to(keys.device), **options), keys
+        weights = options.pop("weights")
+        if weights is not None:
+            options["weights"] = torch.tensor(weights)
+        random = torch.rand(BATCH, n, generator=seeded(n)) < 0.6
+        rows = torch.arange(BATCH).unsqueeze(-1) > 0
+        options["mask"] = {"none": None, "some": random, "rows": rows}[options["mask"]]
+
+        def losses(keys: Tensor) -> Tensor:
+            given: dict[str, Any] = {
+                k: v.to(keys.device) if isinstance(v, Tensor) else v for k, v in options.items()
+            }
+            return sorting.order_loss(keys, target.to(keys.device), **given)
+
+        return losses, keys
     if name == "QuickSort":
         return _quicksort(options, n)
     along = options.get("dim", -1)

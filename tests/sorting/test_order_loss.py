@@ -256,7 +256,7 @@ KEYS = torch.zeros(2, 4)
         ),
         (
             lambda: order_loss(torch.tensor(1.0), torch.tensor(1.0)),
-            r"ValueError: target must have the shape of keys, \(\); got \(\)",
+            r"ValueError: keys must have at least one dimension, that of the list; got \(\)",
         ),
         (lambda: order_loss(KEYS.long(), KEYS), "TypeError: keys must have a floating-point dtype"),
         (

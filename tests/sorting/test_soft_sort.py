@@ -39,7 +39,8 @@ def test_two_elements_by_hand():
 
 @given(n=sizes, seed=seeds, tails=tails, temperature=temperatures, descending=st.booleans())
 def test_all_functions_follow_from_one_matrix(n, seed, tails, temperature, descending):
-    x, how = numbers(2, n, seed=seed), {"temperature": temperature, "tails": tails}
+    how: dict[str, Any] = {"temperature": temperature, "tails": tails}
+    x = numbers(2, n, seed=seed)
     p = soft_permutation(x, descending=descending, **how)
     ordered = soft_sort(x, descending=descending, **how)
     torch.testing.assert_close((p @ x.unsqueeze(-1)).squeeze(-1), ordered)
@@ -60,7 +61,8 @@ def test_all_functions_follow_from_one_matrix(n, seed, tails, temperature, desce
 
 @given(n=sizes, seed=seeds, tails=tails, temperature=temperatures)
 def test_permutations_are_doubly_stochastic_and_results_in_order(n, seed, tails, temperature):
-    x, how = numbers(n, seed=seed) ** 3, {"temperature": temperature, "tails": tails}
+    how: dict[str, Any] = {"temperature": temperature, "tails": tails}
+    x = numbers(n, seed=seed) ** 3
     p, ones = soft_permutation(x, **how), torch.ones(n, dtype=torch.float64)
     assert (p >= -1e-15).all()
     torch.testing.assert_close(p.sum(0), ones)

@@ -12,12 +12,14 @@ from sparsewire.checks import check_choice, check_count, check_range, check_rank
 from sparsewire.nn.apply import contract_placed, join_batch, read_directly, split_batch
 from sparsewire.nn.frozen import FrozenLayer, LinearMap
 from sparsewire.nn.layout import Placed, Shapes, Template, choose_layout, region_sizes
+from sparsewire.nn.sources import FreeTuples
 from sparsewire.nn.wiring import (
     Sample,
     Wiring,
     check_value_numbers,
     read_source,
     reads_input,
+    split_sample,
     without_copies,
 )
 from sparsewire.ops import bound_variances, mark_repeats, rounded, sample, spread, window
@@ -68,7 +70,7 @@ class HyperLayer(LinearMap):
         bias: Whether to add a dense bias to the output.
         train_mode: What a pass in training does: `"sampled"`, the paper's, or `"straight-through"`:
             the output of rounded tuples, as in evaluation, with the gradient of a sampled pass for
-            means and variances.
+            means and variances, and the choice for sources with a schedule.
         evaluation: What `eval()` does: `"rounded"` (each value at its nearest index), `"sampled"`
             (as in training) or `"expected"` (each value spread over every index of a window:
             the expectation under its density, without sampling).
@@ -126,7 +128,7 @@ class HyperLayer(LinearMap):
         degrees: float = 1.0,
         tolerance: float = 1e-7,
         bias: bool = False,
-        train_mode: Mode = "sampled",
+        train_mode: Mode | None = None,
         evaluation: Mode = "rounded",
         window: int | Sequence[int] | None = None,
         features: int = 0,
@@ -148,6 +150,7 @@ class HyperLayer(LinearMap):
         self.kernel: Density = check_choice("kernel", kernel, DENSITIES)
         self.degrees = check_range("degrees", degrees, *DEGREES)
         self.tolerance = check_range("tolerance", tolerance, 0.0, 1.0)
+        train_mode = getattr(source, "train_mode", "sampled") if train_mode is None else train_mode
         self.train_mode: Mode = check_choice("train_mode", train_mode, MODES)
         self.evaluation: Mode = check_choice("evaluation", evaluation, MODES)
         self.window = window
@@ -159,6 +162,8 @@ class HyperLayer(LinearMap):
             space = check_rank("the learned space", self.layout.space(self._shapes(None)))
             region_sizes("region", region, space)
             region_sizes("window", window, space)
+            if isinstance(source, FreeTuples):
+                source.start_in(space)
 
     def forward(
         self,
@@ -260,20 +265,14 @@ class HyperLayer(LinearMap):
 
         The values of tuples that the layout does not allow are NaN.
         """
-        # As `sparsewire.ops.sample` orders them: 2^r nearest tuples first, for each mean.
-        nearest = 2 ** (rank := sample.indices.shape[-1])
-        each = nearest + self.local_samples + self.global_samples
-        indices = sample.indices.reshape(-1, each, rank)[:, nearest:].flatten(0, 1)
-        values = sample.values.reshape(-1, each)[:, nearest:].flatten()
+        _, (indices, values) = split_sample(sample, self.local_samples + self.global_samples)
+        indices, values = indices.flatten(0, 1), values.flatten()
         allowed = self.layout.allowed(indices, self._shapes(None))
         return indices, values if allowed is None else torch.where(allowed, values, math.nan)
 
     def nearest_part(self, sample: Sample) -> tuple[Int[Tensor, "n e r"], Float[Tensor, "n e"]]:
         """Return the 2^r tuples nearest to each mean of a sampled pass, and their values."""
-        nearest = 2 ** (rank := sample.indices.shape[-1])
-        each = nearest + self.local_samples + self.global_samples
-        indices, values = sample.indices.reshape(-1, each, rank), sample.values.reshape(-1, each)
-        return indices[:, :nearest], values[:, :nearest]
+        return split_sample(sample, self.local_samples + self.global_samples)[0]
 
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any

@@ -6,7 +6,7 @@ from torch import nn
 
 from sparsewire.checks import check_range
 from sparsewire.nn.hyper import HyperLayer
-from sparsewire.nn.sources import FreeTuples, PacedTuples
+from sparsewire.nn.sources import FreeTuples
 
 # Places that a raw mean without a schedule moves while another parameter changes by 1.
 _PLACES = 30.0
@@ -19,8 +19,8 @@ def parameter_groups(
 
     Means and variances of free layers have no weight decay: it would pull wires to one place. With
     a schedule they move by places at every rate, and have the rate of all others. Without one
-    (`schedule=None`, and constraints), the rate of means is such that a step of Adam moves them by
-    up to 30 · lr places, whatever the length of their axes.
+    (`schedule=None`), the rate of means is such that a step of Adam moves them by up to 30 · lr
+    places, whatever the length of their axes.
 
     Args:
         model: Any module.
@@ -44,7 +44,7 @@ def parameter_groups(
             continue
         source = layer.source
         own = [source.raw_means, source.raw_variances]
-        if not isinstance(source, PacedTuples) and id(source.raw_means) not in free:
+        if source.pace is None and id(source.raw_means) not in free:
             # A sigmoid moves by at most a quarter of its axis; the longest axis decides.
             span = max(layer.space()) / (4 if layer.edge == "sigmoid" else 1)
             rate = lr * _PLACES / span

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sparsewire.annotations import Bool, Float
-from sparsewire.checks import check_choice, check_count, check_range, constant
-from sparsewire.engines import transformed
+from sparsewire.checks import check_choice, check_count, check_range
 from sparsewire.nn.constraints import (
     BandedLayout,
     BlockDiagonalLayout,
@@ -16,14 +15,12 @@ from sparsewire.nn.constraints import (
     LowerTriangularLayout,
 )
 from sparsewire.nn.layout import Layout
-from sparsewire.nn.schedule import Schedule, even_start
-from sparsewire.ops.bound import EDGES, Edge, raw_variance
+from sparsewire.nn.pace import Pace
+from sparsewire.nn.schedule import Schedule, start_by_mass
+from sparsewire.ops.bound import EDGES, Edge
 
-# An axis whose size may change counts as one of so many places where tuples are moved.
+# An axis whose size may change, or is not known yet, counts as one of so many places.
 _OPEN = 64
-
-# By how much raw variances move while means move by a place.
-_WIDTH_SHARE = 0.2
 
 _LARGEST_VALUE = torch.finfo(torch.float32).max
 
@@ -34,15 +31,26 @@ class FreeTuples(nn.Module):
     Args:
         tuples: Number of continuous tuples, k.
         rank: Number of learned columns.
-        values: Initial value of all tuples; sampled from N(0, 1) if not given.
+        values: Initial value of all tuples. If not given they are sampled from N(0, 1), with a
+            schedule uniformly between −scale and scale.
         learn_values: Whether the values are parameters, or stay as they are.
         value_count: Number of values, if several tuples share one; k if not given.
-        edge: How raw means are folded onto the index axes, see `sparsewire.ops.fractions`.
+        edge: How raw means are folded onto the index axes, see `sparsewire.ops.fractions`: without
+            a schedule only, `"sigmoid"` if not given.
         seed: Seed of the initialisation; torch's global generator is used if not given.
         layout: Where the learned columns lie in W; plain if not given.
+        schedule: How fast the tuples move, and settle, see `Pace`; None for the paper's method.
+        sizes: Sizes of the learned columns, None where the size may change; those of the layer if
+            not given. Needed with a schedule only, as are the arguments below.
+        together: Number of consecutive tuples that start at different places; all if not given.
+        scale: Largest size of the initial values.
+        variance: Initial variance on the longest axis, in places; about a fifth of its size if not
+            given.
+        by_inputs: Whether `start_by` is to be called with the first inputs.
 
-    All raw numbers start from N(0, 1), as in the paper's code, which puts the means around the
-    middle of every axis and makes the variances about a fifth of its size.
+    Without a schedule all raw numbers start from N(0, 1), as in the paper's code, which puts the
+    means around the middle of every axis and makes the variances about a fifth of its size. With
+    one the means start at places that are spread evenly.
 
     Examples:
         >>> source = FreeTuples(tuples=3, rank=2, values=1.0, learn_values=False)
@@ -52,6 +60,7 @@ class FreeTuples(nn.Module):
 
     adaptive = False  # also behind wrappers that hide the signature of forward
     values: Tensor
+    pace: Pace | None
 
     def __init__(
         self,
@@ -61,9 +70,15 @@ class FreeTuples(nn.Module):
         values: float | None = None,
         learn_values: bool = True,
         value_count: int | None = None,
-        edge: Edge = "sigmoid",
+        edge: Edge | None = None,
         seed: int | None = None,
         layout: Layout | None = None,
+        schedule: Schedule | None = None,
+        sizes: Sequence[int | None] | None = None,
+        together: int | None = None,
+        scale: float = 1.0,
+        variance: float | None = None,
+        by_inputs: bool = False,
     ) -> None:
         super().__init__()
         check_count("tuples", tuples, least=1)
@@ -71,37 +86,99 @@ class FreeTuples(nn.Module):
         if values is not None:
             values = check_range("values", values, -_LARGEST_VALUE, _LARGEST_VALUE)
         count = tuples if value_count is None else check_count("value_count", value_count, least=1)
-        self.edge: Edge = check_choice("edge", edge, EDGES)
+        usual: Edge = "sigmoid"
+        if schedule is not None:
+            usual = "clamp"
+            if not isinstance(schedule, Schedule):
+                kind = type(schedule).__name__
+                raise TypeError(f"schedule must be a sparsewire.Schedule or None; got {kind}")
+            if edge is not None:
+                raise ValueError(f"edge must be None with a schedule; got {edge!r}")
+        self.edge: Edge = usual if edge is None else check_choice("edge", edge, EDGES)
         self.layout = Layout() if layout is None else layout
-        self.initial_value = values
+        self.initial_value, self.scale = values, scale
+        self.variance = None if variance is None else check_range("variance", variance, 0.0, 1e6)
+        self.sizes = sizes if sizes is None else tuple(_OPEN if n is None else n for n in sizes)
+        self.together = tuples if together is None else together
+        self.seed = None if seed is None else check_count("seed", seed)
         self.raw_means = nn.Parameter(torch.empty(tuples, rank))
         self.raw_variances = nn.Parameter(torch.empty(tuples))
         if learn_values:
             self.values = nn.Parameter(torch.empty(count))
         else:
             self.register_buffer("values", torch.empty(count))
-        seeded = None if seed is None else torch.Generator().manual_seed(check_count("seed", seed))
-        self.reset_parameters(seeded)
+        self.by_inputs = by_inputs
+        self.pace = None
+        if schedule is not None:
+            self.pace = Pace(schedule, schedule.first_speed(learn_values), self.raw_means)
+        self._begin()
+
+    def _begin(self) -> None:
+        seed = self.seed
+        self.reset_parameters(None if seed is None else torch.Generator().manual_seed(seed))
+
+    def start_in(self, sizes: tuple[int, ...]) -> None:
+        """Start anew among the places of a layer, where there is a schedule and no sizes yet."""
+        if self.pace is not None and self.sizes is None:
+            self.sizes = sizes
+            self._begin()
+
+    @torch.no_grad()
+    def start_by(self, mass: Float[Tensor, " n"]) -> None:
+        """Start where there is mass, a number for each place in row-major order; once."""
+        if self.pace is not None and self.sizes is not None:
+            places = self.pace.places
+            places.copy_(start_by_mass(places, mass, self.sizes, self.together))
+        self.waits = False
+
+    def _load_from_state_dict(self, *args: Any) -> None:  # pyright: ignore
+        self.waits = False
+        super()._load_from_state_dict(*args)
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Sample all parameters anew."""
-        self.raw_means.normal_(generator=generator)
-        if self.edge != "sigmoid":
-            self.raw_means.sigmoid_()  # the same start, in the units of the other edges
-        self.raw_variances.normal_(generator=generator)
-        if self.initial_value is None:
-            self.values.normal_(generator=generator)
+        """Start anew, with other random numbers."""
+        #: Whether the start is still to be chosen by the first inputs.
+        self.waits = self.by_inputs
+        if self.pace is not None:
+            nn.init.zeros_(self.raw_means)
+            nn.init.zeros_(self.raw_variances)
+            sizes = self.sizes or (_OPEN,) * self.raw_means.shape[1]
+            self.pace.start(sizes, self.together, self.variance, generator)
         else:
+            self.raw_means.normal_(generator=generator)
+            if self.edge != "sigmoid":
+                self.raw_means.sigmoid_()  # the same start, in the units of the other edges
+            self.raw_variances.normal_(generator=generator)
+        if self.initial_value is not None:
             self.values.fill_(self.initial_value)
+        elif self.pace is not None:
+            self.values.uniform_(-self.scale, self.scale, generator=generator)
+        else:
+            self.values.normal_(generator=generator)
 
     def forward(self) -> tuple[Float[Tensor, "k r"], Float[Tensor, " k"], Float[Tensor, " v"]]:
         """Return raw means, raw variances and values."""
-        return self.raw_means, self.raw_variances, self.values
+        if self.pace is None:
+            return self.raw_means, self.raw_variances, self.values
+        return *self.pace(self.raw_means, self.raw_variances), self.values
+
+    @property
+    def train_mode(self) -> str:
+        """What layers do in training, if not told otherwise."""
+        return "sampled" if self.pace is None else "straight-through"
+
+    @property
+    def variance_factor(self) -> Float[Tensor, ""] | None:
+        """What multiplies the variances above their floor."""
+        return None if self.pace is None else self.pace.variance_factor
 
     @torch.no_grad()
     def move(self, moved: Bool[Tensor, " k"], means: Float[Tensor, "k r"], width: float) -> None:
         """Put the tuples that are marked at these raw means, with a raw variance."""
+        if self.pace is not None:
+            self.pace.move(moved, means, width, self.raw_means, self.raw_variances)
+            return
         rows, goal = moved.unsqueeze(-1), means.to(self.raw_means.dtype)
         self.raw_means.copy_(torch.where(rows, goal, self.raw_means))
         self.raw_variances.masked_fill_(moved, width)
@@ -113,142 +190,19 @@ class FreeTuples(nn.Module):
         return f"tuples={k}, rank={r}, values={kind}, edge={self.edge}"
 
 
-class PacedTuples(FreeTuples):
-    """Free tuples that move a number of places in each step, and settle by themselves.
+class Constraint(FreeTuples):
+    """Free tuples of a layer whose matrix is of one kind; with a schedule, unless it is None."""
 
-    `raw_means` and `raw_variances` only collect what the optimiser does. What it changes in a step
-    moves the tuples, in units in which the root mean square of all changes so far stands for the
-    speed of the schedule times its factor. So tuples move alike at every learning rate and on axes
-    of every length, follow a rate that falls, and come to rest; the same factor lets the variances
-    fall. A step is counted when the parameters changed since the last forward pass in training.
-
-    Args:
-        sizes: Sizes of the learned columns; None where the size may change.
-        tuples: Number of continuous tuples, k.
-        together: Number of consecutive tuples that start at different places; all if not given.
-        schedule: How fast the tuples move, and settle.
-        scale: Values start uniformly between −scale and scale, if `values` is not given.
-        variance: Initial variance on the longest axis, in places; about a fifth of its size if not
-            given.
-        **options: `values`, `learn_values`, `value_count`, `seed` and `layout` of `FreeTuples`.
-
-    The means start at places that are spread evenly, see `even_start`.
-    """
-
-    steps: Tensor
-    places: Tensor
-    widths: Tensor
-
-    def __init__(
-        self,
-        sizes: Sequence[int | None],
-        tuples: int,
-        *,
-        together: int | None = None,
-        schedule: Schedule | None = None,
-        scale: float = 1.0,
-        variance: float | None = None,
-        **options: Any,
-    ) -> None:
-        self.sizes = tuple(_OPEN if n is None else n for n in sizes)
-        self.together = tuples if together is None else together
-        self.schedule = Schedule() if schedule is None else schedule
-        self.scale = scale
-        self.variance = variance
-        if variance is not None:
-            self.variance = check_range("variance", variance, 0.0, 1e6)
-        super().__init__(tuples, len(self.sizes), edge="clamp", **options)
-
-    @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Start anew, at step 0."""
-        start = even_start(self.sizes, len(self.raw_means), self.together, generator)
-        width = 0.0 if self.variance is None else raw_variance(self.variance, max(self.sizes))
-        state = {"steps": torch.zeros(()), "places": start, "widths": start.new_full((), width)}
-        state["widths"] = state["widths"].repeat(len(start))
-        for name, parameter in self._collected():
-            nn.init.zeros_(parameter)
-            state[f"{name}_seen"], state[f"{name}_sum"] = parameter.clone(), torch.zeros(())
-        for name, tensor in state.items():
-            self.register_buffer(name, tensor.to(self.raw_means.device))
-        if self.initial_value is None:
-            self.values.uniform_(-self.scale, self.scale, generator=generator)
-        else:
-            self.values.fill_(self.initial_value)
-
-    def forward(self) -> tuple[Float[Tensor, "k r"], Float[Tensor, " k"], Float[Tensor, " v"]]:
-        """Return means as fractions of their axes, raw variances and values."""
-        changes = {name: p - getattr(self, f"{name}_seen") for name, p in self._collected()}
-        with torch.no_grad():
-            changed = [(change != 0).any() for change in changes.values()]
-            steps = self.steps + torch.stack(changed).any()
-            speed = self.schedule.speed * self.schedule.factor(steps)
-            sums = {n: getattr(self, f"{n}_sum") + c.square().mean() for n, c in changes.items()}
-        spans = constant([max(n - 1, 1) for n in self.sizes], torch.float32, steps.device)
-        by_means, by_widths = (
-            _paced(change, speed * share, sums[name] / steps.clamp(min=1))
-            for (name, change), share in zip(changes.items(), (1.0, _WIDTH_SHARE), strict=True)
-        )
-        means, widths = (self.places + by_means / spans).clamp(0, 1), self.widths + by_widths
-        # Under a transform of torch.func, a module may not change.
-        if self.training and torch.is_grad_enabled() and not transformed():
-            self._advance(steps, means, widths, sums)
-        return means, widths, self.values
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "PacedTuples":
-        """Convert, but leave the state in float32 where half precision could not hold places."""
-        before = dict(self._buffers)
-        super()._apply(fn, recurse)
-        for name, tensor in self._buffers.items():
-            if name != "values" and tensor is not None and tensor.element_size() < 4:
-                self._buffers[name] = before[name].to(tensor.device)  # pyright: ignore
-        return self
-
-    @torch.no_grad()
-    def _advance(
-        self, steps: Tensor, means: Tensor, widths: Tensor, sums: dict[str, Tensor]
-    ) -> None:
-        for mine, new in ((self.steps, steps), (self.places, means), (self.widths, widths)):
-            mine.copy_(new)
-        for name, parameter in self._collected():
-            getattr(self, f"{name}_seen").copy_(parameter)
-            getattr(self, f"{name}_sum").copy_(sums[name])
-
-    def _collected(self) -> tuple[tuple[str, Tensor], ...]:
-        """The parameters whose changes move the tuples."""
-        return ("means", self.raw_means), ("variances", self.raw_variances)
-
-    @torch.no_grad()
-    def move(self, moved: Bool[Tensor, " k"], means: Float[Tensor, "k r"], width: float) -> None:
-        """Put the tuples that are marked at these fractions of the axes, with a raw variance."""
-        rows = moved.unsqueeze(-1)
-        self.places.copy_(torch.where(rows, means.to(self.places.dtype), self.places))
-        self.widths.masked_fill_(moved, width)
-        for name, parameter in self._collected():
-            seen = getattr(self, f"{name}_seen")
-            mask = rows if parameter.dim() > 1 else moved
-            seen.copy_(torch.where(mask, parameter, seen))
-
-    @property
-    def variance_factor(self) -> Float[Tensor, ""]:
-        """What multiplies the variances above their floor."""
-        return self.schedule.factor(self.steps)
+    def __init__(self, tuples: int, rank: int, layout: Layout, **options: Any) -> None:
+        options = {"schedule": Schedule()} | options
+        super().__init__(tuples, rank, layout=layout, **options)
 
 
-def _paced(change: Tensor, speed: Tensor, mean_square: Tensor) -> Tensor:
-    """Return the change in units in which the typical one is `speed`.
-
-    Its gradient is that of the change itself, so that it does not depend on earlier steps.
-    """
-    with torch.no_grad():
-        unit = torch.where(mean_square > 0, speed * mean_square.rsqrt(), 1.0)
-    return change + (unit * change - change).detach()
-
-
-class LowerTriangular(FreeTuples):
+class LowerTriangular(Constraint):
     """A sparse matrix with nothing above its diagonal.
 
-    This and the sources below take `values`, `learn_values`, `edge` and `seed` as `FreeTuples`.
+    This and the sources below take `values`, `learn_values`, `seed`, `schedule` and `edge` as
+    `FreeTuples`; they have a schedule if none is given.
 
     Examples:
         >>> import sparsewire as sw
@@ -259,10 +213,10 @@ class LowerTriangular(FreeTuples):
     """
 
     def __init__(self, tuples: int, **options: Any) -> None:
-        super().__init__(tuples, 2, layout=LowerTriangularLayout(), **options)
+        super().__init__(tuples, 2, LowerTriangularLayout(), **options)
 
 
-class Banded(FreeTuples):
+class Banded(Constraint):
     """A sparse matrix with W[i, j] = 0 unless −below ≤ j − i ≤ above.
 
     Examples:
@@ -274,10 +228,10 @@ class Banded(FreeTuples):
     """
 
     def __init__(self, below: int, above: int, tuples: int, **options: Any) -> None:
-        super().__init__(tuples, 2, layout=BandedLayout(below, above), **options)
+        super().__init__(tuples, 2, BandedLayout(below, above), **options)
 
 
-class BlockDiagonal(FreeTuples):
+class BlockDiagonal(Constraint):
     """A sparse matrix of equal blocks on the diagonal, each with its own `tuples` tuples.
 
     Examples:
@@ -290,10 +244,10 @@ class BlockDiagonal(FreeTuples):
 
     def __init__(self, blocks: int, tuples: int, **options: Any) -> None:
         layout = BlockDiagonalLayout(blocks, tuples)
-        super().__init__(blocks * tuples, 2, layout=layout, **options)
+        super().__init__(blocks * tuples, 2, layout, **{"together": tuples} | options)
 
 
-class Convolution(FreeTuples):
+class Convolution(Constraint):
     """A convolution whose kernel is sparse: `tuples` learned taps, repeated at every position.
 
     Learned are the output channel, the input channel and the offset inside the kernel of every
@@ -323,4 +277,4 @@ class Convolution(FreeTuples):
         **options: Any,
     ) -> None:
         layout = ConvolutionLayout(kernel, stride, padding)
-        super().__init__(tuples, 2 + len(layout.kernel), layout=layout, **options)
+        super().__init__(tuples, 2 + len(layout.kernel), layout, **options)

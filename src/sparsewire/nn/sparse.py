@@ -3,21 +3,25 @@
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Generator, Tensor, nn
 
 from sparsewire.annotations import Float, Int
-from sparsewire.checks import check_count, check_open_shape, check_range, check_shape
+from sparsewire.checks import check_choice, check_count, check_open_shape, check_range, check_shape
+from sparsewire.engines import transformed
 from sparsewire.nn.frozen import FrozenLayer
 from sparsewire.nn.hyper import HyperLayer, Mode
 from sparsewire.nn.layout import Layout, Placed, Shapes, Template
 from sparsewire.nn.layout import fan_in as template_of
 from sparsewire.nn.schedule import Schedule
-from sparsewire.nn.sources import FreeTuples, PacedTuples
+from sparsewire.nn.sources import FreeTuples
 from sparsewire.nn.wiring import check_value_numbers, contributions
 from sparsewire.ops.bound import Edge
+
+Start = Literal["inputs", "even"]
+STARTS: tuple[Start, ...] = get_args(Start)
 
 # The share of values at their nearest places below which, and of wires that share their places
 # above which, `eval()` warns.
@@ -45,6 +49,10 @@ class SparseLayer(HyperLayer):
         template: See `HyperLayer`.
         share_values: See `HyperLayer`.
         schedule: How the wiring settles; None for the paper's method.
+        start: Where wires start, with a schedule: `"even"` spreads them evenly over all places;
+            `"inputs"` does the same where an output column is learned, and otherwise starts more
+            wires at inputs that vary more, in proportion to their standard deviation in the first
+            batch of training.
         variance: Initial variance of the wires on the longest axis, in places; about a fifth of
             its size if not given. With a schedule only.
         edge: How raw means are folded onto the index axes, without a schedule only: `"sigmoid"`
@@ -76,6 +84,7 @@ class SparseLayer(HyperLayer):
         template: Int[Tensor, "k r"] | None = None,
         share_values: Sequence[int] | Int[Tensor, " k"] | None = None,
         schedule: Schedule | None = Schedule(),  # noqa: B008 (it cannot be changed)
+        start: Start = "inputs",
         variance: float | None = None,
         edge: Edge | None = None,
         seed: int | None = None,
@@ -92,27 +101,19 @@ class SparseLayer(HyperLayer):
             "values": values, "learn_values": learn_values, "value_count": count, "seed": seed
         }  # fmt: skip
         learned = layout.learned if isinstance(layout, Template) else range(len(outs) + len(ins))
-        if schedule is None:
-            edge = "sigmoid" if edge is None else edge
-            source = FreeTuples(tuples, len(learned), edge=edge, **common)
-        else:
-            if not isinstance(schedule, Schedule):
-                kind = type(schedule).__name__
-                raise TypeError(f"schedule must be a sparsewire.Schedule or None; got {kind}")
-            if edge is not None:
-                raise ValueError(f"edge must be None with a schedule; got {edge!r}")
+        given: dict[str, Any] = {"schedule": schedule, "edge": edge}
+        if schedule is not None:
             check_count("tuples", tuples, least=1)
             sizes = (*outs, *ins)
-            source = PacedTuples(
-                [sizes[i] for i in learned if i < len(sizes)],
-                tuples,
-                together=layout.default_context(tuples),
-                schedule=schedule,
-                variance=variance,
-                scale=1 / math.sqrt(max(1.0, tuples / math.prod(outs))),
-                **common,
-            )
-            options.setdefault("train_mode", "straight-through")
+            whole = list(learned) == list(range(len(outs), len(sizes))) and None not in ins
+            given |= {
+                "by_inputs": check_choice("start", start, STARTS) == "inputs" and whole,
+                "sizes": [sizes[i] for i in learned if i < len(sizes)],
+                "together": layout.default_context(tuples),
+                "variance": variance,
+                "scale": 1 / math.sqrt(max(1.0, tuples / math.prod(outs))),
+            }
+        source = FreeTuples(tuples, len(learned), **common, **given)
         super().__init__(source, ins, outs, template=template, share_values=numbers, **options)
         context = self._context(tuples)
         if None not in ins and context > (places := math.prod(self.space())):
@@ -121,6 +122,26 @@ class SparseLayer(HyperLayer):
                 "their values add up there; fewer tuples, or smaller contexts, would do",
                 stacklevel=2,
             )
+
+    def forward(
+        self,
+        x: Float[Tensor, "*x"],
+        *,
+        mode: Mode | None = None,
+        generator: Generator | None = None,
+    ) -> Float[Tensor, "*y"]:
+        """Transform a batch, see `HyperLayer.forward`."""
+        learns = self.training and torch.is_grad_enabled() and not transformed()
+        if self.source.waits and learns and x.numel():
+            self._shapes_and_batch(x)  # refuses other shapes
+            self.source.start_by(self._deviations(x.detach()))
+        return super().forward(x, mode=mode, generator=generator)
+
+    def _deviations(self, x: Tensor) -> Tensor:
+        """Return how much each input varies over a batch and its features."""
+        first = x.dim() - len(self.in_shape) - self.features
+        by_input = x.float().flatten(first, first + len(self.in_shape) - 1).movedim(first, 0)
+        return by_input.flatten(1).std(1, correction=0).nan_to_num(0.0, 0.0, 0.0)
 
     def train(self, mode: bool = True) -> "SparseLayer":
         """Change to training or evaluation; warn once if they are far apart, see `warns`."""
@@ -159,8 +180,8 @@ class SparseLinear(SparseLayer):
 
     y[o] = Σ_i value[o, i] · x[place[o, i]] + bias[o]
 
-    Every output has `fan_in` wires. They start at places that are spread evenly and move to better
-    ones while their values are learned; what is evaluated is what was trained. Nothing of the size
+    Every output has `fan_in` wires. They start where inputs vary, and move to better places while
+    their values are learned; what is evaluated is what was trained. Nothing of the size
     of the dense matrix is stored.
 
     Args:

@@ -27,6 +27,17 @@ class Sample(NamedTuple):
     values: Float[Tensor, "*w c m"]
 
 
+def split_sample(sample: Sample, count: int) -> list[tuple[Tensor, Tensor]]:
+    """Return the 2^r tuples nearest to each mean, and the `count` others, each with values.
+
+    In the order of `sparsewire.ops.sample`.
+    """
+    sizes = [2 ** (rank := sample.indices.shape[-1]), count]
+    indices = sample.indices.reshape(-1, sum(sizes), rank).split(sizes, 1)
+    values = sample.values.reshape(-1, sum(sizes)).split(sizes, 1)
+    return list(zip(indices, values, strict=True))
+
+
 def reads_input(source: Callable[..., Any]) -> bool:
     """Whether the source reads the input: by its attribute `adaptive`, or by its signature."""
     adaptive = getattr(source, "adaptive", None)

@@ -11,6 +11,17 @@ from sparsewire.sorting.halves import (
     log_symmetric,
     sampled_half,
 )
+from sparsewire.sorting.losses import (
+    NDCGLoss,
+    OrderLoss,
+    SpearmanLoss,
+    TopKCrossEntropy,
+    TrimmedLoss,
+    ndcg_loss,
+    spearman_loss,
+    topk_cross_entropy,
+    trimmed_loss,
+)
 from sparsewire.sorting.order_loss import order_loss
 from sparsewire.sorting.quicksort import QuickSort, Steps
 from sparsewire.sorting.soft_sort import (
@@ -28,15 +39,21 @@ from sparsewire.sorting.soft_sort import (
 __all__ = [
     "DISTRIBUTIONS",
     "Distribution",
+    "NDCGLoss",
+    "OrderLoss",
     "QuickSort",
     "SoftTopK",
+    "SpearmanLoss",
     "Steps",
+    "TopKCrossEntropy",
+    "TrimmedLoss",
     "enumerated_half",
     "exact_half",
     "half",
     "half_rows",
     "log_odds",
     "log_symmetric",
+    "ndcg_loss",
     "order_loss",
     "sampled_half",
     "soft_median",
@@ -47,4 +64,7 @@ __all__ = [
     "soft_topk",
     "soft_topk_mask",
     "sort_by",
+    "spearman_loss",
+    "topk_cross_entropy",
+    "trimmed_loss",
 ]

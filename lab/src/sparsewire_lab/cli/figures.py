@@ -63,6 +63,7 @@ def draw_all(path: Path, folder: Path, animation: bool = True) -> "Album":
     from sparsewire_lab.attention import figures as attention  # slow to import
     from sparsewire_lab.figures.album import Album
     from sparsewire_lab.identity import figures as identity
+    from sparsewire_lab.label_ranking import figures as label_ranking
     from sparsewire_lab.sorting import figures as sorting
 
     runs, notes = records.read_all(path)
@@ -71,6 +72,7 @@ def draw_all(path: Path, folder: Path, animation: bool = True) -> "Album":
     for name, module in (("identity", identity), ("attention", attention), ("sorting", sorting)):
         chosen = [run for run in runs if run["experiment"] == name and has_errors(run)]
         module.draw([run | {"file": records.array_file(run, path.parent)} for run in chosen], album)
+    label_ranking.draw([run for run in runs if run["experiment"] == "label-ranking"], album)
     return album
 
 
@@ -87,12 +89,17 @@ def write_table(path: Path, runs: Sequence[Record]) -> Path:
     from sparsewire_lab.attention.table import fill_attention  # slow to import
     from sparsewire_lab.files import write_whole
     from sparsewire_lab.identity.table import fill_identity
+    from sparsewire_lab.label_ranking.table import fill_label_ranking
     from sparsewire_lab.sorting.table import fill_sorting
 
     experiments = sorted({run["experiment"] for run in runs})
     if len(experiments) > 1:
         raise ValueError(f"records must be of one experiment; got {', '.join(experiments)}")
-    fills = {"attention": fill_attention, "sorting": fill_sorting}
+    fills = {
+        "attention": fill_attention,
+        "label-ranking": fill_label_ranking,
+        "sorting": fill_sorting,
+    }
     fill = fills.get("".join(experiments), fill_identity)
     write_whole(path, fill(path.read_text(encoding="utf-8"), runs).encode())
     return path

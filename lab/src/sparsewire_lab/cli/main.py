@@ -47,10 +47,16 @@ _TOOLS = {
     "reproduce": "make every run behind a page of results",
 }
 _LAB = "sparsewire_lab"
+_LABELS = Command(
+    "learn to rank labels on 21 data sets, with soft ranks, peers and regression",
+    f"{_LAB}.label_ranking.experiment:LabelRanking",
+    f"{_LAB}.label_ranking.experiment:run",
+)
 COMMANDS = {
     name: Command(text, f"{_LAB}.{name}.experiment:{name.title()}", f"{_LAB}.cli.experiment:run")
     for name, text in _EXPERIMENTS.items()
-} | {
+}
+COMMANDS |= {"label-ranking": _LABELS} | {
     name: Command(text, f"{_LAB}.cli.{name}:Arguments", f"{_LAB}.cli.{name}:run")
     for name, text in _TOOLS.items()
 }

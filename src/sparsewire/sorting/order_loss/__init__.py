@@ -1,5 +1,6 @@
 """A loss for keys whose order is known: the likelihood that quicksort sorts them so."""
 
+import itertools
 import math
 from typing import Any, Literal
 
@@ -8,14 +9,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparsewire.annotations import Float
-from sparsewire.checks import check_choice, check_count, check_devices, check_floating, check_range
-from sparsewire.engines import Engine, dispatch
+from sparsewire.checks import check_count, check_range
+from sparsewire.engines import Engine, concrete, dispatch
+from sparsewire.sorting._lists import Reduction, check_like, check_list, reduced, valid_elements
 from sparsewire.sorting._rows import sort_rows
 from sparsewire.sorting.halves import log_symmetric
 from sparsewire.sorting.order_loss._fourier import CutLosses
 
+Ties = bool | Literal["exact"]
+
 _LARGEST_KEY = 1e34  # larger keys are clamped: sums of them must be finite
 _LONGEST = 128  # elements that the kernel takes
+_MOST_ORDERS = 1000  # of equal targets, which are enumerated
 
 
 def order_loss(
@@ -25,8 +30,10 @@ def order_loss(
     temperature: float = 1.0,
     bend: float = math.inf,
     reach: int | None = None,
-    ties: bool = True,
-    reduction: Literal["mean", "sum", "none"] = "mean",
+    ties: Ties = True,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: Reduction = "mean",
 ) -> Float[Tensor, "*l"]:
     """Return the negative log-likelihood that quicksort brings the keys into their known order.
 
@@ -50,9 +57,19 @@ def order_loss(
         reach: Number of elements on each side of a cut that take part in it: those whose targets
             are nearest to it. With 1 only neighbours are compared, which separates near elements
             sooner and suits very many elements; None lets the whole bucket take part.
-        ties: Whether equal targets may come in any order. If not, the keys decide their order.
-            Without equal targets, False gives the same loss for half the work.
-        reduction: How the losses of a batch are reduced.
+        ties: How equal targets are treated. True: any choice among them at a cut is right. What
+            is below the cut then continues in the order of the keys, the least likely of the right
+            ways, so the loss is at least minus the logarithm of the probability of all right orders
+            together, and often more. "exact" computes that probability, from every right order: at
+            most 1,000 in a list, without bend and reach, and not while a graph is traced. False:
+            equal targets must come in the order of their keys; without equal targets, this gives
+            the same loss as True for half the work.
+        mask: A boolean tensor that broadcasts to the keys, True for valid elements. The others,
+            padding, influence nothing and get no gradient.
+        weights: How much each list counts, of the shape of the losses.
+        reduction: `"none"` returns the losses; `"sum"` their weighted sum; `"mean"` divides it by
+            the sum of the weights. A list without a valid element has the loss 0 and is left out of
+            the mean.
 
     Examples:
         >>> order_loss(torch.tensor([1.0, 2.0]), torch.tensor([10, 20]))  # log(1 + exp(-1))
@@ -64,42 +81,115 @@ def order_loss(
         (tensor(998.), tensor(6.9068))
         >>> order_loss(torch.tensor([1.0, 2.0, 3.0]), torch.arange(3), reach=1)  # both neighbours
         tensor(0.6265)
+        >>> padded = torch.tensor([1.0, 2.0, 5.0])
+        >>> order_loss(padded, torch.tensor([10, 20, 0]), mask=torch.tensor([True, True, False]))
+        tensor(0.3133)
     """
-    check_floating("keys", keys)
-    check_choice("reduction", reduction, ("mean", "sum", "none"))
+    check_list("keys", keys, reduction, target=target, mask=mask)
     check_range("temperature", temperature, 1e-30, 1e30)
     check_range("bend", bend, 1e-6, math.inf)
     if reach is not None:
         check_count("reach", reach, least=1)
-    if not isinstance(target, Tensor) or target.shape != keys.shape or not keys.dim():
-        got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
-        raise ValueError(f"target must have the shape of keys, {tuple(keys.shape)}; got {got}")
-    check_devices(keys=keys, target=target)
+    check_like("target", target, "keys", keys)
+    _check_ties(ties, bend, reach, keys)
+    valid = valid_elements(mask, "keys", keys)
     wide = keys.to(torch.promote_types(keys.dtype, torch.float32)) / temperature
+    wide = wide if valid is None else wide.where(valid, 0.0)
     wide = wide.clamp(-_LARGEST_KEY, _LARGEST_KEY)
-    # Equal targets come in the order of their keys.
-    _, first = sort_rows(wide.detach())
-    _, second = sort_rows(target.gather(-1, first))
-    order = first.gather(-1, second)
+    order = _order(wide.detach(), target, valid)
     wide, goal = wide.gather(-1, order), target.gather(-1, order)
+    lengths = None if valid is None else valid.sum(-1)
     if reach is not None and reach >= keys.shape[-1] - 1:
         reach = None
-    losses = dispatch(_ENGINES, wide.device, wide, goal, ties, bend, reach).to(keys.dtype)
-    return losses if reduction == "none" else getattr(losses, reduction)()
+    if ties == "exact":
+        losses = _exact_losses(wide, goal, lengths)
+    else:
+        losses = dispatch(_ENGINES, wide.device, wide, goal, ties, bend, reach, lengths)
+    known = None if lengths is None else lengths > 0
+    return reduced(losses.to(keys.dtype), weights, reduction, known)
+
+
+def _check_ties(ties: object, bend: float, reach: int | None, keys: Tensor) -> None:
+    if not (isinstance(ties, bool) or ties == "exact"):
+        raise ValueError(f"ties must be True, False or 'exact'; got {ties!r}")
+    if ties == "exact" and not (math.isinf(bend) and reach is None):
+        raise ValueError("ties must be True or False with a bend or a reach; got 'exact'")
+    if ties == "exact" and not concrete(keys):
+        raise ValueError(
+            "ties must be True or False for keys that are traced or transformed; got 'exact'"
+        )
+
+
+def _order(keys: Tensor, target: Tensor, valid: Tensor | None) -> Tensor:
+    """Places of the elements by target, equal ones by key, and masked ones at the end."""
+    _, order = sort_rows(keys)
+    _, second = sort_rows(target.gather(-1, order))
+    order = order.gather(-1, second)
+    if valid is None:
+        return order
+    _, third = sort_rows((~valid).gather(-1, order).to(torch.uint8))
+    return order.gather(-1, third)
+
+
+def _exact_losses(keys: Tensor, goal: Tensor, lengths: Tensor | None) -> Tensor:
+    """Minus the log-probability of all orders in which no target is above a later one."""
+    *batch, n = keys.shape
+    if n < 2 or not keys.numel():
+        return keys.sum(-1) * 0
+    flat = keys.reshape(-1, n)
+    same = (goal[..., 1:] == goal[..., :-1]).reshape(-1, n - 1)
+    if lengths is not None:
+        lengths = lengths.reshape(-1)
+        same = same & (torch.arange(1, n, device=keys.device) < lengths.unsqueeze(-1))
+    patterns, which = same.unique(dim=0, return_inverse=True)
+    found = keys.new_zeros(len(flat))
+    for number, pattern in enumerate(patterns.tolist()):
+        orders = torch.tensor(_orders(pattern), device=keys.device)
+        rows = (which == number).nonzero().squeeze(-1)
+        arranged = flat[rows][:, orders]  # (r, o, n)
+        places = torch.arange(n, device=keys.device).expand(arranged.shape)
+        counts = None if lengths is None else lengths[rows].unsqueeze(-1).expand(arranged.shape[:2])
+        each = dispatch(_ENGINES, keys.device, arranged, places, False, math.inf, None, counts)
+        found = found.index_copy(0, rows, -(-each).logsumexp(-1))
+    return found.view(batch)
+
+
+def _orders(same: list[bool]) -> list[list[int]]:
+    """All orders of elements that only change places with equal ones, their neighbours."""
+    groups = [[0]]
+    for place, equal in enumerate(same, start=1):
+        groups = [*groups[:-1], [*groups[-1], place]] if equal else [*groups, [place]]
+    if (count := math.prod(math.factorial(len(group)) for group in groups)) > _MOST_ORDERS:
+        raise ValueError(
+            f"ties must be True or False where more than {_MOST_ORDERS:,} orders are right; "
+            f"got 'exact' for a list with {count:,}"
+        )
+    choices = itertools.product(*map(itertools.permutations, groups))
+    return [list(itertools.chain(*choice)) for choice in choices]
 
 
 def cut_losses(
-    keys: Tensor, goal: Tensor, ties: bool, bend: float = math.inf, reach: int | None = None
+    keys: Tensor,
+    goal: Tensor,
+    ties: bool,
+    bend: float = math.inf,
+    reach: int | None = None,
+    lengths: Tensor | None = None,
 ) -> Tensor:
     """Return minus the log-probability that all cuts are right: the specification.
 
-    The keys are divided by the temperature, and in the order of their targets, the goal.
+    The keys are divided by the temperature, and in the order of their targets, the goal. The
+    lengths are the numbers of valid elements, which come first; without them all are valid.
     """
     losses = keys.sum(-1) * 0
-    windows = zip(_windows(keys, reach).items(), _windows(goal, reach).values(), strict=True)
-    for ((_, lower), buckets), goals in windows:
+    parts = [_windows(x, reach) for x in (keys, goal)]
+    if lengths is not None:
+        valid = torch.arange(keys.shape[-1], device=keys.device) < lengths.unsqueeze(-1)
+        parts.append(_windows(valid, reach))
+    for size, lower in parts[0]:
         # With a reach most cuts have windows of one size, on all levels, and are computed at once.
-        cuts = _cut_loss(torch.cat(buckets, dim=-2), torch.cat(goals, dim=-2), lower, ties)
+        buckets, *rest = (torch.cat(part[size, lower], dim=-2) for part in parts)
+        cuts = _cut_loss(buckets, rest[0], lower, ties, *rest[1:])
         losses = losses + _bent(cuts, bend).sum(-1)
     return losses
 
@@ -129,24 +219,42 @@ def _bent(losses: Tensor, bend: float) -> Tensor:
     return losses if math.isinf(bend) else bend * torch.log1p(losses.clamp(min=0) / bend)
 
 
-def _cut_loss(keys: Tensor, goal: Tensor, lower: int, ties: bool) -> Tensor:
+def _cut_loss(
+    keys: Tensor, goal: Tensor, lower: int, ties: bool, valid: Tensor | None = None
+) -> Tensor:
     """Minus the log-probability that a bucket in the right order is cut after `lower` elements."""
     if keys.shape[-1] == 2:
         wrong = F.softplus(keys[..., 0] - keys[..., 1], threshold=40)
+        wrong = wrong if valid is None else wrong.where(valid[..., 1], 0)
         return wrong.masked_fill(goal[..., 0] == goal[..., 1], 0) if ties else wrong
-    odds = keys.mean(-1, keepdim=True).detach() - keys  # for the lower half
-    every = log_symmetric(odds, lower)
+    if valid is None:
+        return _among(keys, goal, lower, ties, None)
+    # Without an element above the cut there is nothing to decide, but all must stay finite.
+    cut = valid[..., lower]
+    return _among(keys, goal, lower, ties, valid | ~cut.unsqueeze(-1)).where(cut, 0)
+
+
+def _among(keys: Tensor, goal: Tensor, lower: int, ties: bool, valid: Tensor | None) -> Tensor:
+    center = keys.mean(-1, keepdim=True).detach()
+    if valid is not None:
+        count = valid.sum(-1, keepdim=True)
+        center = keys.where(valid, 0).sum(-1, keepdim=True).detach() / count
+    odds = center - keys  # for the lower half
+    every = log_symmetric(odds, lower, None, valid)
     if not ties:
         return every - odds[..., :lower].sum(-1)
     # Elements whose targets equal those on both sides of the cut may be on either side.
     last, next_ = goal[..., lower - 1 : lower], goal[..., lower : lower + 1]
     free = (goal == last) & (last == next_)
+    free = free if valid is None else free & valid
     place = torch.arange(goal.shape[-1], device=goal.device)
     right = log_symmetric(odds, lower, free | (place >= lower), free | (place < lower))
     return every - right
 
 
-def _by_kernel(keys: Tensor, goal: Tensor, ties: bool, bend: float, _: None) -> Tensor:
+def _by_kernel(
+    keys: Tensor, goal: Tensor, ties: bool, bend: float, _: None, lengths: Tensor | None
+) -> Tensor:
     from sparsewire.sorting.order_loss._triton.operators import order_cuts
 
     *batch, n = keys.shape
@@ -155,13 +263,16 @@ def _by_kernel(keys: Tensor, goal: Tensor, ties: bool, bend: float, _: None) -> 
         groups = F.pad(changes, (1, 0)).int()
     else:  # every element is a group of its own
         groups = torch.arange(n, dtype=torch.int32, device=keys.device).expand(keys.shape)
-    losses, _ = order_cuts(keys.reshape(-1, n), groups.reshape(-1, n), bend)
+    counts = keys.new_full(batch, n) if lengths is None else lengths
+    flat = (keys.reshape(-1, n), groups.reshape(-1, n), counts.reshape(-1).int())
+    losses, _ = order_cuts(*flat, bend)
     return losses.view(batch)
 
 
 def _takes_whole(keys: Tensor, *call: Any) -> bool:
     """Whether whole buckets take part, outside `torch.func`."""
-    whole = call[-1] is None and keys.numel() > 0
+    reach = call[3]
+    whole = reach is None and keys.numel() > 0
     return whole and not torch._C._are_functorch_transforms_active()
 
 
@@ -180,6 +291,6 @@ def _fourier_takes(keys: Tensor, *call: Any) -> bool:
 
 _ENGINES = (
     Engine("triton", _by_kernel, _kernel_takes),
-    Engine("fourier", lambda *call: CutLosses.apply(*call[:-1], cut_losses), _fourier_takes),
+    Engine("fourier", lambda *call: CutLosses.apply(*call, cut_losses), _fourier_takes),
     Engine("reference", cut_losses),
 )

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparsewire.annotations import Float
+from sparsewire.annotations import Bool, Float
 from sparsewire.checks import cached
 from sparsewire.kernels import again
 from sparsewire.precision import without_autocast
@@ -39,36 +39,59 @@ class CutLosses(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, keys: Tensor, goal: Tensor, ties: bool, bend: float, plain: Callable[..., Tensor]
+        ctx: Any,
+        keys: Tensor,
+        goal: Tensor,
+        ties: bool,
+        bend: float,
+        reach: None,
+        lengths: Tensor | None,
+        plain: Callable[..., Tensor],
     ) -> Tensor:
+        wanted = ctx.needs_input_grad[0]
         with without_autocast(keys):
-            losses, slopes = losses_of(keys.double(), goal, ties, bend, ctx.needs_input_grad[0])
-        ctx.save_for_backward(keys, goal, None if slopes is None else slopes.to(keys.dtype))
-        ctx.options, ctx.plain = (ties, bend), plain
+            losses, slopes = losses_of(keys.double(), goal, ties, bend, wanted, lengths)
+        slopes = None if slopes is None else slopes.to(keys.dtype)
+        ctx.save_for_backward(keys, goal, slopes, lengths)
+        ctx.options, ctx.plain = (ties, bend, reach), plain
         return losses.to(keys.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,), (keys, goal, slopes) = grads, ctx.saved_tensors
+        (grad,), (keys, goal, slopes, lengths) = grads, ctx.saved_tensors
         if not torch.is_grad_enabled():
-            return grad.unsqueeze(-1) * slopes, None, None, None, None
+            return grad.unsqueeze(-1) * slopes, *[None] * 6
+
+        def plain(keys: Tensor) -> list[Tensor]:
+            return [ctx.plain(keys, goal, *ctx.options, lengths)]
+
         with without_autocast(keys):
-            (to_keys,) = again(lambda keys: [ctx.plain(keys, goal, *ctx.options)], [keys], [grad])
-        return to_keys, None, None, None, None
+            (to_keys,) = again(plain, [keys], [grad])
+        return to_keys, *[None] * 6
 
 
 def losses_of(
-    keys: Float[Tensor, "*b n"], goal: Tensor, ties: bool, bend: float, wanted: bool = True
+    keys: Float[Tensor, "*b n"],
+    goal: Tensor,
+    ties: bool,
+    bend: float,
+    wanted: bool = True,
+    lengths: Tensor | None = None,
 ) -> tuple[Float[Tensor, "*b"], Float[Tensor, "*b n"] | None]:
     """Return the losses of `cut_losses`, and their gradient by the keys if `wanted`."""
     n, size = keys.shape[-1], 2
+    valid = None
+    if lengths is not None:
+        valid = torch.arange(n, device=keys.device) < lengths.unsqueeze(-1)
     losses = keys.new_zeros(keys.shape[:-1])
     slopes = torch.zeros_like(keys) if wanted else None
 
     def add(start: int, end: int, size: int) -> None:
         nonlocal losses
-        buckets, goals = (t[..., start:end].unflatten(-1, (-1, size)) for t in (keys, goal))
-        cuts, slope = _cut(buckets.flatten(0, -2), goals.flatten(0, -2), lower, ties, wanted)
+        given = (keys, goal) if valid is None else (keys, goal, valid)
+        buckets, *rest = (t[..., start:end].unflatten(-1, (-1, size)) for t in given)
+        flat, goals, *among = (t.flatten(0, -2) for t in (buckets, *rest))
+        cuts, slope = _cut(flat, goals, lower, ties, wanted, *among)
         if not math.isinf(bend):
             cuts = cuts.clamp(min=0)
             factor = bend / (bend + cuts)
@@ -89,11 +112,42 @@ def losses_of(
 
 
 def _cut(
-    keys: Float[Tensor, "r m"], goal: Tensor, lower: int, ties: bool, wanted: bool
+    keys: Float[Tensor, "r m"],
+    goal: Tensor,
+    lower: int,
+    ties: bool,
+    wanted: bool,
+    valid: Bool[Tensor, "r m"] | None = None,
 ) -> tuple[Float[Tensor, " r"], Float[Tensor, "r m"] | None]:
     """Minus the log-probability that buckets are cut after `lower` elements, and its gradient."""
-    odds = keys.mean(-1, keepdim=True) - keys  # for the lower half
-    symmetric = _symmetric(odds, odds.new_full(odds.shape[:1], lower), None, wanted)
+    if valid is not None and not valid.all():
+        return _cut_valid(keys, goal, lower, ties, wanted, valid)
+    return _cut_among(keys, goal, lower, ties, wanted, None)
+
+
+def _cut_valid(
+    keys: Tensor, goal: Tensor, lower: int, ties: bool, wanted: bool, valid: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """The same of valid elements, which come first; buckets with too few for a cut count 0."""
+    rows = valid[:, lower].nonzero().squeeze(-1)
+    losses, slopes = keys.new_zeros(len(keys)), torch.zeros_like(keys) if wanted else None
+    if len(rows):
+        some = (keys[rows], goal[rows], lower, ties, wanted, valid[rows])
+        losses[rows], slope = _cut_among(*some)
+        if slopes is not None and slope is not None:
+            slopes[rows] = slope
+    return losses, slopes
+
+
+def _cut_among(
+    keys: Tensor, goal: Tensor, lower: int, ties: bool, wanted: bool, valid: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    if valid is None:
+        center = keys.mean(-1, keepdim=True)
+    else:
+        center = (keys * valid).sum(-1, keepdim=True) / valid.sum(-1, keepdim=True)
+    odds = center - keys  # for the lower half
+    symmetric = _symmetric(odds, odds.new_full(odds.shape[:1], lower), valid, wanted)
     # The right choice is the first elements; its odds are compared with those of the likeliest.
     right = odds[:, :lower].sum(-1)
     losses = symmetric.beyond + (symmetric.largest - right)
@@ -105,6 +159,7 @@ def _cut(
         return losses, slopes
     # Elements whose targets equal those on both sides of the cut may be on either side.
     free = goal == goal[:, lower - 1 : lower]
+    free = free if valid is None else free & valid
     rows = free[:, lower].nonzero().squeeze(-1)
     if len(rows):
         free = free[rows]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparsewire.checks import check_choice, check_devices, check_floating, check_range
-from sparsewire.engines import Engine, dispatch, kernels_run
+from sparsewire.engines import Engine, chosen, dispatch, kernels_run
 from sparsewire.sorting._rows import concrete_on_cpu, sort_rows
 from sparsewire.sorting.soft_sort import _numpy
 from sparsewire.sorting.soft_sort._call import TAILS, Call, Operation, Tails, distribution
@@ -32,8 +32,13 @@ def _kernels_take(call: Call) -> bool:
     return operators.takes(call)
 
 
+def _when_asked(call: Call) -> bool:
+    """These kernels have run under the interpreter alone: `"auto"` waits for a GPU's verdict."""
+    return False
+
+
 _ENGINES = (
-    Engine("triton", _by_kernels, _kernels_take),
+    Engine("triton", _by_kernels, _kernels_take, _when_asked),
     Engine("numpy", by_numpy, _numpy.takes),
     Engine("chunked", by_scan),
     Engine("reference", by_pairs),
@@ -74,8 +79,9 @@ class Rows:
 
     def _kernels(self, temperature: float | Tensor | None) -> Any:
         """The operators that take rows as they are, or None."""
-        if not kernels_run(self.values.device) or self.tails != "light":
+        if chosen() != "triton" or self.tails != "light":
             return None
+        kernels_run(self.values.device)  # refuses other devices
         if isinstance(temperature, Tensor) or temperature == 0 or _numpy.runs_forward():
             return None  # a row may have temperature zero
         from sparsewire.sorting.soft_sort._triton import operators
@@ -90,9 +96,10 @@ class Rows:
         # Without a look at the values, every row may have special ones.
         looks = concrete_on_cpu(self.given)
         self.special = not looks or not bool(self.values.detach().sum().isfinite())
-        self.finite = torch.isfinite(keys) if self.special else self.mask
-        if self.mask is not None and self.special:
-            self.finite = self.finite & self.mask
+        self.finite = self.mask
+        if self.special:
+            finite = torch.isfinite(keys)
+            self.finite = finite if self.mask is None else finite & self.mask
         heat = self._heat(temperature, keys)
         self.keys, self.heat = (keys, heat) if self.finite is None else self._filled(keys, heat)
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsewire.engines import concrete
@@ -18,7 +17,7 @@ from sparsewire.sorting._rows import ordered_bits, sorted_places
 from sparsewire.sorting.soft_sort._call import Call
 from sparsewire.sorting.soft_sort._scan import STEEP, TINY, by_scan
 
-Array = NDArray[Any]
+Array = np.ndarray
 _AT_ONCE = 2**17  # numbers of one array
 _SIZE, _CUT = 16, 37.0  # of a block, and the largest gap in it: e^(15 · 37) is a number
 _LONGEST = 512  # elements that may be one block, where they are near
@@ -89,10 +88,9 @@ class _Scan(torch.autograd.Function):
         given = [each.numpy() for each in grad.split(ctx.step)]
         grads = [backward(*pair) for pair in zip(ctx.rows, given, strict=True)]
         of_keys, of_heat, of_payload = (list(each) for each in zip(*grads, strict=True))
-        with_payload = payload is not None and ctx.needs_input_grad[1]
         return (
             _joined(of_keys).to(keys.dtype),
-            _joined(of_payload).to(payload.dtype) if with_payload else None,
+            None if payload is None else _joined(of_payload).to(payload.dtype),
             _joined(of_heat).to(heat.dtype),
             None,
         )
@@ -354,10 +352,12 @@ def _of_levels(rows: Rows, grad: Array) -> tuple[Array, Array, Array | None]:
     n = rows.keys.shape[-1]
     low, high = _at_keys(slots, n, levels * z)[..., :-1], _at_keys(slots, n, levels * y)[..., 1:]
     low, high = _sums(rows, low, high)
-    of_keys = (low[0] + high[0]) * rows.features[0]
+    of_keys = low[0] + high[0]
+    if not rows.ones:
+        of_keys *= rows.features[0]
     for feature, a, b in zip(rows.features[1:], low[1:], high[1:], strict=True):
         of_keys -= (a + b) * feature
-    cold = rows.heat < 1e-9 * np.abs(rows.keys).max(-1, keepdims=True)
+    cold = rows.heat < 1e-9 * np.abs(rows.keys[:, [0, -1]]).max(-1, keepdims=True)
     if cold.any():  # what rounding leaves must not be divided by a tiny temperature
         largest = np.abs(rows.features).max(-1) * np.abs(levels).max(-1)
         of_keys[cold & (np.abs(of_keys) < 1e-14 * largest.sum(0)[:, None])] = 0
@@ -369,7 +369,8 @@ def _of_levels(rows: Rows, grad: Array) -> tuple[Array, Array, Array | None]:
         found = low[1:] - high[1:]
         found *= 0.5
         found += whole
-        found *= rows.features[0]
+        if not rows.ones:
+            found *= rows.features[0]
         of_payload = np.stack([_unsorted(rows, each) for each in found], -1)
     return *_of_keys(rows, of_keys, scaled), of_payload
 

@@ -35,7 +35,7 @@ def soft_quantile(
         >>> soft_quantile(torch.tensor([3.0, 1.0, 2.0, 4.0]), 0.5, temperature=0.0)
         tensor(2.5000)
         >>> soft_quantile(torch.tensor([3.0, 1.0, 2.0]), [0.0, 0.5], temperature=1.0)
-        tensor([1.2971, 2.0000])
+        tensor([1.4501, 2.0000])
     """
     rows = Rows(x, dim, False, temperature, tails, mask, weights)
     if not rows.values.shape[-1]:

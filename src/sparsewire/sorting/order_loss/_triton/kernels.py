@@ -17,12 +17,13 @@ _LANES = 16
 _LOG_ZERO = tl.constexpr(-1e37)
 
 
-def order_cuts(keys: Tensor, groups: Tensor, bend: float) -> tuple[Tensor, Tensor]:
+def order_cuts(keys: Tensor, groups: Tensor, lengths: Tensor, bend: float) -> tuple[Tensor, Tensor]:
     """Return minus the log-probability that all cuts of each row are right, and its gradient.
 
     Args:
         keys: (b, n) float32, in the order of their targets.
         groups: (b, n) int32, ascending; equal for elements that may be on either side of a cut.
+        lengths: (b,) int32, the numbers of valid elements, which come first.
         bend: As in `order_loss`.
 
     Returns:
@@ -37,7 +38,7 @@ def order_cuts(keys: Tensor, groups: Tensor, bend: float) -> tuple[Tensor, Tenso
     slopes = torch.zeros((levels, batch, n), **like)
     workspace = torch.empty((levels, batch, n, 2, width), **like)
     _cut[(triton.cdiv(rows, _LANES), levels)](
-        keys.contiguous(), groups.contiguous(), losses, slopes, workspace, batch, n, rows,
+        keys.contiguous(), groups.contiguous(), lengths, losses, slopes, workspace, batch, n, rows,
         1.0 if math.isinf(bend) else bend, BENT=not math.isinf(bend), LANES=_LANES, WIDTH=width,
     )  # fmt: skip
     # The buckets of a level are stored row by row; the rest is zero.
@@ -65,7 +66,7 @@ def _moved(x, q, by: tl.constexpr, WIDTH: tl.constexpr):
 
 @triton.jit
 def _cut(
-    keys, groups, losses, slopes, workspace, batch, n, rows, bend,
+    keys, groups, lengths, losses, slopes, workspace, batch, n, rows, bend,
     BENT: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     level = tl.program_id(1)
@@ -75,7 +76,8 @@ def _cut(
     if tl.program_id(0) * LANES < batch * buckets:
         row = tl.program_id(0) * LANES + tl.arange(0, LANES)
         bucket, which = row % buckets, row // buckets
-        count = tl.minimum(n - bucket * size, size)
+        valid = tl.load(lengths + which, mask=row < batch * buckets, other=0)
+        count = tl.minimum(valid - bucket * size, size)
         live = (row < batch * buckets) & (count > lower)
         start = which * n + bucket * size
         q = tl.broadcast_to(tl.arange(0, WIDTH)[None, :], (LANES, WIDTH))

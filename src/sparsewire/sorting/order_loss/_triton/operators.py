@@ -15,20 +15,24 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
     ctx.mark_non_differentiable(output[1])
 
 
-def _gradient(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, None, None]:
+def _gradient(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
     from sparsewire.sorting.order_loss import cut_losses
 
-    keys, groups, slopes = ctx.saved_tensors
+    keys, groups, lengths, slopes = ctx.saved_tensors
     if last_pass(grad):
-        return grad.unsqueeze(-1) * slopes, None, None
-    (to_keys,) = again(lambda keys: [cut_losses(keys, groups, True, ctx.bend)], [keys], [grad])
-    return to_keys, None, None
+        return grad.unsqueeze(-1) * slopes, None, None, None
+
+    def plain(keys: Tensor) -> list[Tensor]:
+        return [cut_losses(keys, groups, True, ctx.bend, None, lengths)]
+
+    (to_keys,) = again(plain, [keys], [grad])
+    return to_keys, None, None, None
 
 
 order_cuts = operator(
-    "order_cuts(Tensor keys, Tensor groups, float bend) -> (Tensor, Tensor)",
+    "order_cuts(Tensor keys, Tensor groups, Tensor lengths, float bend) -> (Tensor, Tensor)",
     kernels.order_cuts,
-    lambda keys, groups, bend: (keys.new_empty(len(keys)), torch.empty_like(keys)),
+    lambda keys, groups, lengths, bend: (keys.new_empty(len(keys)), torch.empty_like(keys)),
     _gradient,
     _setup,
 )
