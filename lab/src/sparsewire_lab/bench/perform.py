@@ -36,7 +36,7 @@ _WARM_UP_CALLS = 10  # sw.capture runs a few steps eagerly first
 # Instances are sorted independently: so many are checked, at least, and more where n is small.
 _CHECKED, _CHECKED_PAIRS = 4, 2**18
 # Up to so many elements ours is compared with all pairs, above with scans; above more, not at all.
-_BY_PAIRS, _BY_SCANS = 256, 2**20
+_BY_PAIRS, _BY_SCANS = 256, 2**17
 
 
 @dataclass(frozen=True)
