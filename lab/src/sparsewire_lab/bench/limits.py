@@ -30,6 +30,7 @@ _KEY_NUMBERS, _PAYLOAD_NUMBERS = 75, 28
 # Of ours, only the likelihood of many elements in a graph stores such tables.
 _LOSS_TABLES = 14
 _SHORT_MS = 250.0
+_POWER = "this network needs a power of two"
 # Powers of n: pairs grow with its square, an engine that leaves most of them out grows linearly,
 # a network of n layers that moves a matrix with the cube.
 _LEAST, _MOST, _MOST_SORTING, _MARGIN = 1.0, 2.0, 3.0, 0.3
@@ -49,7 +50,7 @@ def reason_to_skip(case: Case, rows: Sequence[Row], limits: Limits) -> str | Non
         module, package = PACKAGES[case.engine]
         return f"{module} is not installed: pip install {package}"
     if case.engine == "diffsort bitonic" and case.n & (case.n - 1):
-        return "this network needs a power of two"
+        return _POWER
     if case.mode == "captured" and (reason := _after_eager(case, rows)):
         return reason
     if (need := bytes_of(case)) > limits.memory:
@@ -79,6 +80,7 @@ def bytes_of(case: Case) -> int:
 def _too_slow(case: Case, rows: Sequence[Row], allowed: float) -> str | None:
     """Expect time to grow from the last size as it grew to it, a little faster, up to a power."""
     before = [row for row in rows if _same_series(case, row) and row["n"] < case.n]
+    before = [row for row in before if row["note"] != _POWER]
     if not before:
         return None
     *others, last = sorted(before, key=lambda row: row["n"])
