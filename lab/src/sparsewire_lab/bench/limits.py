@@ -87,7 +87,7 @@ def _too_slow(case: Case, rows: Sequence[Row], allowed: float) -> str | None:
     if last["ms_forward_backward"] is None:
         given_up = last["status"] == "skipped" or "stopped after" in last["note"]
         return f"n={last['n']:,} was given up already" if given_up else None
-    power = most = _MOST_SORTING if case.case in SORTS else _MOST
+    power, most = _MOST, _MOST_SORTING if case.case in SORTS else _MOST
     if others and (earlier := others[-1])["ms_forward_backward"]:
         slower = last["ms_forward_backward"] / earlier["ms_forward_backward"]
         seen = math.log(slower) / math.log(last["n"] / earlier["n"])
