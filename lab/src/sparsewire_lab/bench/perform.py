@@ -19,6 +19,7 @@ from sparsewire_lab.bench import ceilings, exactness, peers, problems, propertie
 from sparsewire_lab.bench.cases import (
     DIFFTOPK,
     FEW,
+    LEAGUE,
     OTT,
     OURS,
     OWN_ENGINES,
