@@ -91,7 +91,7 @@ def test_glimpses_are_distinguished_by_their_shape_and_canvases_show_the_forward
 def test_sorts_and_targets_are_compared_with_the_fastest_soft_peer() -> None:
     text = make_league(RANKS, "some.csv")
     row = cells(text, "64", "64", "time")
-    assert (row["SoftSort"], row["LapSum"], row["torch.sort"]) == ("0.3", "–", "0.1")
+    assert (row["SoftSort"], row["LapSum"], row["torch.sort"]) == ("0.3", "missing", "0.1")
     assert row["best peer ÷ ours"] == "0.5"
     assert cells(text, "1", "64", "time")["ours"] == "0.05"
     assert cells(text, "64", "1,024", "time")["best peer ÷ ours"] == "2.4"
@@ -112,9 +112,8 @@ def test_soft_sorts_that_no_longer_exist_are_not_shown() -> None:
 
 
 def test_properties_are_a_table() -> None:
-    usual: dict[str, Any] = {"n": 0, "ms_forward_backward": None, "package": ""}
     notes = {"auto": "any n: yes; in order: yes", "lapsum": "any n: no; in order: –"}
-    rows = [sort_row("properties", e, ms=None, **usual | {"note": n}) for e, n in notes.items()]
+    rows = [sort_row("properties", e, 0, None, note=note) for e, note in notes.items()]
     text = make_league(rows, "r")
     assert cells(text, "ours") == {"": "ours", "any n": "yes", "in order": "yes"}
     assert cells(text, "LapSum") == {"": "LapSum", "any n": "no", "in order": "–"}

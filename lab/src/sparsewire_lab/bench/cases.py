@@ -162,7 +162,7 @@ def _suites() -> Iterator[Suite]:
 
 
 def _league() -> Iterator[Suite]:
-    """Powers of ten for one row and for 64, and of two where a target or the paper has them."""
+    """Powers of ten for one row and for 64, and of two where a target has them."""
     tens, twos = tuple(10**e for e in range(1, 8)), (64, 256, 1024, 4096)
     most = {"soft_permutation": 10**4, "order_loss": 10**4}
     for case in SORTS:
@@ -173,6 +173,7 @@ def _league() -> Iterator[Suite]:
         whole = Suite("sorting", case, engines, captured, sizes, sizes, **usual, batch=64)
         if case == "sort_by":
             yield replace(whole, variant="16")
+            yield replace(whole, variant="16", batch=1, quick=())
             digits = {"cuda": (16, 64, 1024), "chosen": (), "quick": (), "cpu": ()}
             yield replace(whole, **digits, variant="3×784", devices=("cuda",))
         elif case == "order_loss":

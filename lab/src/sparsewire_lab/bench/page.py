@@ -74,10 +74,16 @@ errors are measured.
 All functions have the options that they have by default, in float32, with normal keys. Time is that
 of a forward and a backward pass. torch.sort is hard: the least that sorting costs. SoftSort,
 NeuralSort and DFTopK are written from their papers (`sparsewire_lab.sorting.peers` and
-`sparsewire_lab.bench.peers`); other names are packages, LapSum that of its authors. A dash was
-skipped: too much memory, too slow, or the network needs a power of two; the record says which.
+`sparsewire_lab.bench.peers`); other names are packages. OTT takes 100 steps, unrolled. A cell
+without a number says why: too much *memory*, too *slow* for the limit of the run, a network that
+needs a *power of two*, *missing* on this machine.
+
+Three packages do not install as they are. SoftTorch asks for Python 3.12, and was installed with
+`--ignore-requires-python`. torchsort and LapSum (its authors' repository; by default only its
+top-k is built) are C++ extensions; without a GPU they were built without their CUDA parts.
 {gpu}
 {cases}"""
+_WHY = {"would need": "memory", "power of two": "power of two", "not installed": "missing"}
 _NO_GPU = "\n**On a GPU nothing has been measured yet** since our soft sorts were rebuilt.\n"
 
 LEAGUE = {
@@ -296,6 +302,8 @@ def _size(row: Row) -> str:
 def _cell(row: Row | None, column: str) -> str:
     if row is None:
         return ""
+    if row["case"] in LEAGUE and row["status"] == "skipped":
+        return next((word for text, word in _WHY.items() if text in row["note"]), "slow")
     return row["status"] if row["status"] in ("failed", "wrong") else _number(row[column])
 
 
