@@ -78,8 +78,8 @@ NeuralSort and DFTopK are written from their papers (`sparsewire_lab.sorting.pee
 without a number says why: too much *memory*, too *slow* for the limit of the run, a network that
 needs a *power of two*, *missing* on this machine.
 
-Three packages do not install as they are. SoftTorch asks for Python 3.12, and was installed with
-`--ignore-requires-python`. torchsort and LapSum (its authors' repository; by default only its
+Three packages did not install as they are. SoftTorch asks for Python 3.12; pip was told to ignore
+that. torchsort and LapSum (its authors' repository; by default only its
 top-k is built) are C++ extensions; without a GPU they were built without their CUDA parts.
 {gpu}
 {cases}"""
