@@ -14,7 +14,8 @@ from sparsewire_lab.cli.bench import Part
 
 def test_ceilings_come_first_and_the_reference_before_what_is_compared_with_it() -> None:
     assert get_args(Part) == cases.GROUPS
-    names = {"ceilings", "spread", cases.FEW, "step", "contexts", "glimpse", "canvases"}
+    names = {"ceilings", "spread", cases.FEW, "step", "contexts", "glimpse"}
+    names |= {"properties", "canvases"}
     for device in ("cpu", "cuda"):
         planned = plan(device, quick=False)
         assert [case.engine for case in planned[:2]] == ["copy", "exp"]
@@ -31,7 +32,8 @@ def test_only_a_gpu_captures_and_gets_the_largest_sizes() -> None:
     cpu, cuda = (plan(device, quick=False) for device in ("cpu", "cuda"))
     assert {case.mode for case in cpu} == {"eager"}
     assert {case.mode for case in cuda} == {"eager", "captured"}
-    assert {case.case for case in cpu if case.n > 4096} == {"contexts"}
+    usual = {case.case for case in cpu if case.n > 4096} - {*cases.LEAGUE}
+    assert usual == {"contexts"}
     largest = {(case.case, case.variant) for case in cuda if case.n == 2**20}
     assert largest == {("step", "floor variances"), ("contexts", "")}
     captured = {case.engine for case in cuda if case.case == "spread" and case.mode == "captured"}
@@ -50,23 +52,36 @@ def test_parts_and_sizes_can_be_chosen() -> None:
     assert {case.batch for case in glimpses if case.n} == {16}  # sizes of their own
 
 
-def test_sorts_are_planned_for_their_device() -> None:
+def test_the_league_has_powers_of_ten_for_one_row_and_for_many() -> None:
     quick = plan("cpu", quick=True, only=["sorting"])[3:]
     assert {case.n for case in quick} == {16, 64}
     assert cases.OTT not in {case.engine for case in quick}
-    cpu, cuda = (plan(device, False, ["sorting"])[-200:] for device in ("cpu", "cuda"))
-    assert {case.batch for case in cpu} == {64}
+    cpu, cuda = (
+        [case for case in plan(device, False, ["sorting"]) if case.n] for device in ("cpu", "cuda")
+    )
+    tens = {10**e for e in range(1, 8)}
+    for case in ("soft_rank", "soft_sort", "soft_topk_mask"):
+        for batch in (1, 64):
+            assert tens <= {c.n for c in cpu if (c.case, c.batch) == (case, batch)}
+    assert {case.n for case in cpu if case.case == "soft_permutation"} == {10, 100, 10**3, 10**4}
     assert {cases.payload_of(case) for case in cpu} == {(), (16,)}
-    by = [case for case in cuda if case.case == "sort_by"]
-    assert {cases.payload_of(case) for case in by} == {(3, 784)}
-    assert {case.n for case in by} == {16, 64, 1024}
+    images = [case for case in cuda if case.variant == "3×784"]
+    assert {(case.n, case.batch) for case in images} == {(16, 64), (64, 64), (1024, 64)}
     captured = {case.engine for case in cuda if case.mode == "captured"}
-    peers = {cases.HARD, cases.VALUES, cases.NEIGHBOURS, cases.LIST_MLE, *cases.MATRICES}
-    assert captured == {OURS, *peers}
+    own = {cases.HARD, cases.NEIGHBOURS, cases.LIST_MLE, cases.DFTOPK, *cases.MATRICES}
+    assert captured == {OURS, *own}
     for before, after in pairwise(cpu):
-        if (before.case, before.n) != (after.case, after.n):
+        if (before.case, before.n, before.batch) != (after.case, after.n, after.batch):
             assert after.engine == OURS
     assert {case.n for case in plan("cuda", True, ["sorting"], [5])[4:]} == {5}
+
+
+def test_properties_need_no_ceilings() -> None:
+    planned = plan("cpu", quick=False, only=["properties"])
+    engines = {engine for case in cases.LEAGUE for engine in cases.PEERS[case]}
+    assert {case.case for case in planned} == {"properties"}
+    assert {case.engine for case in planned} == {OURS, *engines}
+    assert plan("cpu", quick=True, only=["properties"]) == []
 
 
 @pytest.mark.parametrize(
@@ -110,6 +125,7 @@ def test_the_work_of_sorts_is_what_has_to_be_moved() -> None:
     for case, there, both in (
         (Case("soft_sort", OURS, 10, batch=2), 2 * keys, 5 * keys),
         (Case("sort_by", OURS, 10, "16", batch=2), keys * (1 + 2 * 16), keys * (3 + 5 * 16)),
+        (Case("soft_permutation", OURS, 10, batch=2), 11 * keys, 23 * keys),
         (Case("order_loss", OURS, 10, batch=2), 3 * keys + 8, 3 * keys + 4 * keys + 2 * 8),
     ):
         assert floors.works_of(case) == (Work(0, 0, there), Work(0, 0, both))

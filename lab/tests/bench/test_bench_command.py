@@ -26,7 +26,7 @@ without_gpu = pytest.mark.skipif(
         (["--device", "tpu"], "'tpu'"),
         (["soup"], "'soup'"),
         (["--sizes", "8", "few"], "few"),
-        (["--sizes", "1"], "--sizes must be between 2 and 4194304; got 1"),
+        (["--sizes", "1"], "--sizes must be between 2 and 10000000; got 1"),
         (["--threads", "0"], "--threads must be above 0; got 0"),
         (["--limit", "-1"], "--limit must be above 0; got -1.0"),
         (["--limit", "nan"], "--limit must be above 0; got nan"),

@@ -4,11 +4,10 @@ import pytest
 import torch
 from lab.tests.bench.rows import sort_case
 
-import sparsewire as sw
 from sparsewire_lab.bench import cases, exactness, peers
 from sparsewire_lab.bench.cases import OURS, Case
 from sparsewire_lab.bench.perform import exact_results
-from sparsewire_lab.bench.problems import sorting_problem, spread_problem
+from sparsewire_lab.bench.problems import spread_problem
 
 CPU = torch.device("cpu")
 
@@ -30,45 +29,35 @@ def test_peers_of_spread_agree_with_the_reference_in_every_gradient(name: str, n
     assert bool((results["output"][problem.inputs["excluded"]] == 0).all())
 
 
-@pytest.mark.parametrize("n", [5, 16])
-@pytest.mark.parametrize("case", ["soft_sort", "soft_rank", "sort_by"])
-def test_the_truth_is_that_of_the_permutation(case: str, n: int) -> None:
-    problem = sorting_problem(sort_case(case, OURS, n), CPU).exact(2)
-    keys, payload = problem.inputs.values()
-    matrix = sw.soft_permutation(keys)
-    if case == "soft_rank":
-        with sw.engine("reference"):
-            want = sw.soft_rank(keys)
-    else:
-        given = payload if case == "sort_by" else keys.unsqueeze(-1)
-        want = (matrix @ given).view_as(problem.weight)
-    gradients = torch.autograd.grad(want, [*problem.leaves.values()], problem.weight)
-    results = exact_results(sort_case(case, OURS, n), problem)
-    assert [*results] == ["output", *problem.leaves]
-    for got, true in zip(results.values(), (want, *gradients), strict=True):
-        torch.testing.assert_close(got, true)
+SORTERS = dict.fromkeys(engine for case in cases.LEAGUE for engine in (OURS, *cases.PEERS[case]))
 
 
-@pytest.mark.parametrize("engine", [*cases.MATRICES, *cases.NETWORKS])
-def test_matrices_put_distant_keys_in_their_order(engine: str) -> None:
+@pytest.mark.filterwarnings("ignore")  # of packages, when they are imported
+@pytest.mark.parametrize("engine", SORTERS)
+def test_all_sort_nearly_as_torch_does(engine: str) -> None:
+    """By correlation: ranks begin with 0 or 1, and each has a softness of its own."""
     if engine in peers.absent():
-        pytest.skip("diffsort is not installed")
-    keys = torch.tensor([[300.0, -100.0, 100.0, -300.0]])
-    payload = torch.tensor([[[3.0], [1.0], [2.0], [0.0]]])
-    ranks = run("soft_rank", engine, keys, payload)
-    torch.testing.assert_close(ranks, payload.squeeze(-1), rtol=0.02, atol=0.05)
-    inorder = run("soft_sort", engine, keys, payload)
-    torch.testing.assert_close(inorder, keys.sort().values, rtol=0.02, atol=10.0)
-    moved = run("sort_by", engine, keys, payload).squeeze(-1)
-    torch.testing.assert_close(moved, torch.arange(4.0).unsqueeze(0), rtol=0.02, atol=0.05)
-    right, wrong = (run("order_loss", engine, keys, t) for t in (keys, -keys))
-    assert float(right) < 0.1 < float(wrong)
+        pytest.skip(f"{cases.PACKAGES[engine][1]} is not installed")
+    keys = 10 * torch.tensor([[3.0, -1.0, 1.0, -3.0, 5.0, -5.0, 7.0, -7.0]])
+    payload = keys.unsqueeze(-1) + torch.arange(2.0)
+    for name in cases.LEAGUE:
+        if engine not in (OURS, *cases.PEERS[name]):
+            continue
+        want = run(name, cases.HARD, keys, payload)
+        if engine == cases.OTT:
+            got = peers.ott_calls(sort_case(name, engine), keys, want)[0]()
+        else:
+            got = run(name, engine, keys, payload)
+        assert got.shape == want.shape
+        both = torch.stack([got.flatten(), want.flatten()])
+        assert float(both.corrcoef()[0, 1]) > 0.8, name
 
 
-def test_numbers_alone_are_sorted_as_by_the_matrix_of_the_network() -> None:
-    keys = torch.randn(5, 32)
-    by_matrix, alone = (run("soft_sort", name, keys, keys) for name in ("bitonic", cases.VALUES))
-    torch.testing.assert_close(alone, by_matrix, rtol=1e-4, atol=1e-5)
+def test_dftopk_is_a_half_in_the_middle_of_two_places() -> None:
+    keys = torch.tensor([[0.0, 4.0, 2.0, 1.0]])
+    mask = peers.dftopk(keys, 2)
+    torch.testing.assert_close(mask, torch.sigmoid(keys - 1.5))
+    assert peers.dftopk(keys, 4).tolist() == [[1.0] * 4]
 
 
 def test_hard_sorts_are_those_of_torch() -> None:
@@ -91,6 +80,7 @@ def test_the_likelihood_of_a_list_is_that_of_picking_the_largest_first() -> None
     ("case", "engine"),
     [
         ("order_loss", cases.HARD),
+        ("soft_sort", cases.DIFFTOPK),
         ("sort_by", cases.TORCHSORT),
         ("soft_sort", "soup"),
         ("spread", "soup"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lab.tests.bench.rows import make_record, make_row
 
-from sparsewire_lab.bench.page import FIGURE, make_page
+from sparsewire_lab.bench.page import FIGURE, LEAGUE_PAGE, make_league, make_page
 from sparsewire_lab.bench.record import Row, read
 from sparsewire_lab.bench.targets import GPU, ONE_THREAD, targets_for
 
@@ -27,19 +27,26 @@ def cells(text: str, *start: str) -> dict[str, str]:
 
 
 def sort_row(case: str, engine: str, n: int, ms: float | None, **columns: Any) -> Row:
-    usual: dict[str, Any] = {"device": ONE, "batch": 64, "k": None, "m": None, "r": None}
+    usual: dict[str, Any] = {
+        "device": ONE,
+        "batch": 64,
+        "package": "",
+        "k": None,
+        "m": None,
+        "r": None,
+    }
     usual |= {"case": case, "engine": engine, "n": n, "ms_forward_backward": ms}
     return make_row(**usual | columns)
 
 
-SKIPPED = {"status": "skipped", "ms_forward": None, "note": "torchsort is not installed: …"}
-TIMES = {"auto": 2.0, "torch.sort": 0.1, "softsort": 1.0, "neuralsort": 4.0}
+SKIPPED = {"status": "skipped", "ms_forward": None, "note": "lapsum is not installed: …"}
+TIMES = {"auto": 0.6, "torch.sort": 0.1, "softsort": 0.3, "torchsort": 2.4}
 RANKS = [
     *(sort_row("soft_rank", engine, 64, ms) for engine, ms in TIMES.items()),
-    sort_row("soft_rank", "torchsort", 64, None, **SKIPPED),
-    sort_row("soft_rank", "auto", 1024, 30.0),
-    sort_row("soft_rank", "softsort", 1024, 900.0),
-    sort_row("soft_rank", "torchsort", 1024, 12.0),
+    sort_row("soft_rank", "lapsum", 64, None, **SKIPPED),
+    sort_row("soft_rank", "auto", 1024, 5.0),
+    sort_row("soft_rank", "torchsort", 1024, 12.0, package="torchsort 0.1"),
+    sort_row("soft_rank", "auto", 64, 0.05, batch=1),
 ]
 
 
@@ -82,50 +89,65 @@ def test_glimpses_are_distinguished_by_their_shape_and_canvases_show_the_forward
 
 
 def test_sorts_and_targets_are_compared_with_the_fastest_soft_peer() -> None:
-    text = make_page(RANKS, "r")
-    row = cells(text, "64", "time")
-    assert (row["SoftSort"], row["torchsort"], row["torch.sort"]) == ("1", "–", "0.1")
+    text = make_league(RANKS, "some.csv")
+    row = cells(text, "64", "64", "time")
+    assert (row["SoftSort"], row["LapSum"], row["torch.sort"]) == ("0.3", "missing", "0.1")
     assert row["best peer ÷ ours"] == "0.5"
-    assert cells(text, "1,024", "time")["best peer ÷ ours"] == "0.4"
+    assert cells(text, "1", "64", "time")["ours"] == "0.05"
+    assert cells(text, "64", "1,024", "time")["best peer ÷ ours"] == "2.4"
     row = cells(text, "`soft_rank`, n = 64")
-    assert (row["fastest of those"], row["reached"]) == ("SoftSort, 1 ms", "no")
-    assert row["ours"] == "2 ms, 5 MiB"
-    assert cells(text, "`soft_rank`, n = 1,024")["reached"] == "yes"
-    assert cells(text, "`soft_rank`, n = 1,024", "3 × torchsort")["reached"] == "yes"
-    assert cells(text, "`soft_sort`, n = 64")["reached"] == ""
-    assert cells(text, "`sort_by`, n = 1,024")["target"] == "1,000 ms"
-    alone = cells(make_page(RANKS[:2], "r"), "`soft_rank`, n = 64")
-    assert alone["fastest of those"] == "none of them ran"
-    assert "reached" not in alone
+    assert (row["target"], row["ours"], row["reached"]) == ("0.69 ms", "0.6 ms, 5 MiB", "yes")
+    assert cells(text, "`soft_rank`, n = 1,024", "4.4 ms")["reached"] == "no"
+    row = cells(text, "`soft_rank`, n = 1,024", "less than torchsort, SoftTorch and LapSum")
+    assert (row["fastest of those"], row["reached"]) == ("torchsort, 12 ms", "yes")
+    assert "torchsort 0.1." in text
+    assert "On a GPU nothing has been measured yet" in text
+    assert "soft_rank" not in make_page(RANKS, "r")
+
+
+def test_soft_sorts_that_no_longer_exist_are_not_shown() -> None:
+    old = [row | {"date": "2026-11-16T11:49:36+00:00", "device": H200} for row in RANKS]
+    assert make_league(old, "r") == ""
+    assert H200 not in make_league([*old, *RANKS], "r")
+
+
+def test_properties_are_a_table() -> None:
+    notes = {"auto": "any n: yes; in order: yes", "lapsum": "any n: no; in order: –"}
+    rows = [sort_row("properties", e, 0, None, note=note) for e, note in notes.items()]
+    text = make_league(rows, "r")
+    assert cells(text, "ours") == {"": "ours", "any n": "yes", "in order": "yes"}
+    assert cells(text, "LapSum") == {"": "LapSum", "any n": "no", "in order": "–"}
+    assert "- **any n**: It sorts" in text
 
 
 def test_targets_belong_to_devices() -> None:
     assert (targets_for(ONE), targets_for(H200), targets_for(TWO)) == (ONE_THREAD, GPU, ())
     assert targets_for("a chip, 11 of 12 threads") == ()
-    text = make_page([one | {"device": TWO} for one in RANKS], "r")
+    text = make_league([one | {"device": TWO} for one in RANKS], "r")
     assert "soft_rank" in text
     assert "Targets" not in text
 
 
 def test_on_a_gpu_the_captured_time_and_the_memory_count() -> None:
     usual: dict[str, Any] = {"case": "step", "n": 1024, "batch": 64, "device": H200}
-    payload = {"device": H200, "variant": "3×784", "mode": "captured"}
     eager = make_row(ms_forward_backward=3.0, **usual)
     captured = make_row(mode="captured", ms_forward_backward=0.3, **usual)
-    text = make_page([eager, captured, sort_row("sort_by", "auto", 16, 0.25, **payload)], "r")
+    text = make_page([eager, captured], "r")
     row = cells(text, "training step, n = 1,024")
     assert (row["target"], row["ours"]) == ("0.5 ms, 64 MiB", "0.3 ms, 5 MiB")
     assert row["reached"] == "yes"
     assert cells(text, "training step, n = 16,384, all pairs")["reached"] == ""
-    assert cells(text, "sort layer, payload 3×784, n = 16")["ours"] == "0.25 ms, 5 MiB"
     large = make_page([captured | {"extra_mib": 65.0}], "r")
     assert cells(large, "training step, n = 1,024")["reached"] == "no"
 
 
 @pytest.mark.skipif(not (ROOT / "results" / "bench.csv").exists(), reason="needs a clone")
 def test_the_committed_page_is_that_of_the_record() -> None:
-    text = make_page(read(ROOT / "results" / "bench.csv"), "results/bench.csv")
+    rows = read(ROOT / "results" / "bench.csv")
+    text = make_page(rows, "results/bench.csv")
     page = ROOT / "docs" / "benchmarks.md"
     again = "sparsewire bench --draw --record results/bench.csv --page docs/benchmarks.md"
     assert page.read_text(encoding="utf-8") == text, f"run: {again}"
+    league = make_league(rows, "results/bench.csv")
+    assert (page.parent / LEAGUE_PAGE).read_text(encoding="utf-8") == league, f"run: {again}"
     assert (page.parent / FIGURE).exists()

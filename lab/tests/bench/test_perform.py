@@ -30,7 +30,7 @@ SORTS = [
     sort_case(suite.case, engine)
     for suite in cases.SUITES
     for engine in suite.engines
-    if suite.group == "sorting" and "cpu" in suite.devices
+    if suite.group == "sorting" and suite.batch == 64 and "cpu" in suite.devices
 ]
 OTHER_SIZES = [sort_case(case, OURS, n) for case in cases.SORTS for n in (2, 33)]
 
@@ -41,17 +41,18 @@ def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
-@pytest.mark.filterwarnings("ignore:JAXopt")  # which cases.OTT imports
+@pytest.mark.filterwarnings("ignore")  # of packages, when they are imported
 @pytest.mark.parametrize("case", ENGINES + LAYERS + SORTS + OTHER_SIZES, ids=str)
 def test_a_case_is_checked_and_measured(case: Case) -> None:
     if case.engine in peers.absent():
         pytest.skip(f"{cases.PACKAGES[case.engine][1]} is not installed")
     row = perform(case, FAST)
     assert row["status"] == "ok", row["note"]
-    columns = ["ms_forward", "ms_forward_backward", "repeats"]
+    columns = ["ms_forward_backward", "repeats"]
+    columns += [] if case.case in cases.LEAGUE else ["ms_forward"]
     for column in columns if case.case in cases.SORTS else (*columns, "near_pairs"):
         assert row[column] > 0, column
-    if case.engine != cases.OTT:
+    if case.engine not in (cases.OTT, cases.DIFFTOPK):
         assert row["error"] < 1e-5
         itself = case.case in cases.SORTS and case.engine != OURS
         assert row["checked_against"] == f"{'itself' if itself else 'reference'}, float64"

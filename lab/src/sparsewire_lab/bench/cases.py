@@ -19,23 +19,41 @@ GLIMPSES = {"1×32×32": (1, 32, 32), "8×12×12": (8, 12, 12)}
 IMAGE = (1, 100, 100)
 CONTEXT, CONTEXT_TUPLES = 64, 2**16
 
-SORTS = ("soft_rank", "soft_sort", "sort_by", "order_loss")
+# The league of soft sorts: each function, and which peers compute it.
+LEAGUE = ("soft_rank", "soft_sort", "sort_by", "soft_topk_mask", "soft_permutation")
+# Before it, records have other soft sorts under the same names.
+LEAGUE_SINCE = "2026-11-20"
+SORTS = (*LEAGUE, "order_loss")
 # torch.sort has no doubt and nearly no gradient: the least that sorting costs.
 HARD = "torch.sort"
 # Peers that compute a matrix, from `sparsewire_lab.sorting.peers`.
-MATRICES = ("softsort", "neuralsort", "sinkhorn", "odd-even", "bitonic")
-# A sorting network for numbers alone, which needs no matrix.
-VALUES = "bitonic values"
+MATRICES = ("softsort", "neuralsort")
 # `order_loss` with a reach of one.
 NEIGHBOURS = "neighbours"
-LIST_MLE, TORCHSORT, OTT, KEOPS = "listmle", "torchsort", "ott", "keops"
+LIST_MLE, DFTOPK, KEOPS = "listmle", "dftopk", "keops"
+TORCHSORT, OTT, LAPSUM, DIFFTOPK = "torchsort", "ott", "lapsum", "difftopk"
+# Of SoftTorch, what it does by default, and its fastest method.
+SOFTTORCH, SOFTTORCH_FAST = "softtorch", "softtorch fast_soft_sort"
 NETWORKS = {"diffsort odd-even": "odd_even", "diffsort bitonic": "bitonic"}
 # The module that an engine imports, and what installs it.
 PACKAGES = {
     KEOPS: ("pykeops", "'sparsewire-lab[keops]'"),
     TORCHSORT: ("torchsort", "torchsort"),
     **dict.fromkeys(NETWORKS, ("diffsort", "diffsort")),
+    DIFFTOPK: ("difftopk", "difftopk"),
+    **dict.fromkeys((SOFTTORCH, SOFTTORCH_FAST), ("softtorch", "softtorch")),
     OTT: ("ott", "ott-jax"),
+    LAPSUM: ("lapsum", "its folder `lapsum` from github.com/gmum/LapSum"),
+}
+_SOFT = (*MATRICES, *NETWORKS, SOFTTORCH)
+_LINES = (TORCHSORT, SOFTTORCH_FAST, LAPSUM, OTT)
+PEERS = {
+    "soft_rank": (HARD, *_SOFT, *_LINES),
+    "soft_sort": (HARD, *_SOFT, *_LINES),
+    "sort_by": (HARD, *_SOFT),
+    "soft_topk_mask": (HARD, *_SOFT, DIFFTOPK, LAPSUM, DFTOPK, OTT),
+    "soft_permutation": (HARD, *_SOFT),
+    "order_loss": (NEIGHBOURS, LIST_MLE, *MATRICES, TORCHSORT),
 }
 # The shape of what belongs to a key in `sort_by`: a few numbers, or the images of three digits.
 PAYLOADS = {"16": (16,), "3×784": (3, 784)}
@@ -44,10 +62,11 @@ PAYLOADS = {"16": (16,), "3×784": (3, 784)}
 SHAPED = ("glimpse", "sort_by")
 # Cases without a backward pass, and without a floor.
 FORWARD_ONLY = ("canvases",)
+WITHOUT_TIME = "properties"
 
 _CPU_ONLY = (OTT,)
 _SLOW_TO_START = (KEOPS, OTT)  # they compile: not in a quick run
-_ANY_SIZE = range(2, 2**22 + 1)
+_ANY_SIZE = range(2, 10**7 + 1)
 _LARGEST_WIDE = 2**15  # above, variances are at their floor: nearly every pair is negligible
 
 
@@ -116,7 +135,7 @@ def _suites() -> Iterator[Suite]:
         "cpu": small,
         "cuda": (*large, 65536),
         "quick": (64, 256),
-        "chosen": _ANY_SIZE,
+        "chosen": range(2, 2**22 + 1),
     }
     yield Suite("spread", "spread", (*spread, KEOPS), spread, **usual)
     # Only the kernels leave pairs out.
@@ -133,26 +152,38 @@ def _suites() -> Iterator[Suite]:
         usual = {"cpu": n, "cuda": n, "quick": n, "chosen": None, "variant": variant}
         usual |= {"batch": 128, "quick_batch": 16}
         yield Suite("glimpse", "glimpse", ("reference", OURS), (OURS,), **usual)
-    peers = {
-        "soft_rank": (HARD, *MATRICES, TORCHSORT, *NETWORKS, OTT),
-        "soft_sort": (HARD, *MATRICES, VALUES, TORCHSORT, *NETWORKS, OTT),
-        "sort_by": (HARD, *MATRICES, *NETWORKS),
-        "order_loss": (NEIGHBOURS, LIST_MLE, *MATRICES, TORCHSORT, *NETWORKS),
-    }
-    sizes = (16, 64, 256, 1024, 4096)
-    usual = {"cpu": sizes, "cuda": sizes, "quick": (16, 64), "chosen": _ANY_SIZE, "batch": 64}
-    for case in SORTS:
-        engines = (OURS, *peers[case])
-        captured = tuple(name for name in engines if name not in PACKAGES)
-        suite = Suite("sorting", case, engines, captured, **usual)
-        if case != "sort_by":
-            yield suite
-            continue
-        yield replace(suite, variant="16", devices=("cpu",))
-        yield replace(suite, cuda=(16, 64, 1024), variant="3×784", devices=("cuda",))
+    yield from _league()
     sizes = (60, 100, 400)
     usual = {"cpu": sizes, "cuda": sizes, "quick": (100,), "chosen": None, "batch": 128}
+    peers = tuple(dict.fromkeys(name for case in LEAGUE for name in PEERS[case]))
+    once: dict[str, Any] = {"cpu": (0,), "cuda": (0,), "chosen": None}
+    yield Suite(WITHOUT_TIME, WITHOUT_TIME, (OURS, *peers), **once)
     yield Suite("canvases", "canvases", **ours, **usual)
+
+
+def _league() -> Iterator[Suite]:
+    """Powers of ten for one row and for 64, and of two where a target has them."""
+    tens, twos = tuple(10**e for e in range(1, 8)), (64, 256, 1024, 4096)
+    most = {"soft_permutation": 10**4, "order_loss": 10**4}
+    for case in SORTS:
+        engines = (OURS, *PEERS[case])
+        captured = tuple(name for name in engines if name not in PACKAGES)
+        usual: dict[str, Any] = {"chosen": _ANY_SIZE, "quick": (16, 64)}
+        sizes = tuple(n for n in tens if n <= most.get(case, n))
+        whole = Suite("sorting", case, engines, captured, sizes, sizes, **usual, batch=64)
+        if case == "sort_by":
+            yield replace(whole, variant="16")
+            yield replace(whole, variant="16", batch=1, quick=())
+            digits = {"cuda": (16, 64, 1024), "chosen": (), "quick": (), "cpu": ()}
+            yield replace(whole, **digits, variant="3×784", devices=("cuda",))
+        elif case == "order_loss":
+            yield replace(whole, cpu=twos, cuda=twos)
+        else:
+            if case in ("soft_rank", "soft_sort"):
+                both = tuple(sorted({*sizes, *twos}))
+                whole = replace(whole, cpu=both, cuda=both)
+            yield whole
+            yield replace(whole, cpu=sizes, cuda=sizes, batch=1, quick=())
 
 
 SUITES = tuple(_suites())
@@ -164,6 +195,11 @@ def samples_of(case: Case) -> tuple[int, int]:
     if case.case == "glimpse":
         return 32, 16
     return 2, 2 if case.case == FEW else 18
+
+
+def chosen_of(case: Case) -> int:
+    """Return the k of `soft_topk_mask`: a tenth of the elements."""
+    return max(1, case.n // 10)
 
 
 def payload_of(case: Case) -> tuple[int, ...]:
@@ -186,7 +222,7 @@ def plan(
     """
     suites = [suite for suite in SUITES if suite.group in only and device in suite.devices]
     cases: list[Case] = []
-    if set(only) - set(FORWARD_ONLY):
+    if set(only) - {*FORWARD_ONLY, WITHOUT_TIME}:
         # Few CPUs multiply bfloat16 faster than float32; those that do not take very long.
         names = [name for name in CEILINGS if device == "cuda" or name != "matmul bfloat16"]
         cases += [Case("ceilings", name) for name in names]

@@ -124,6 +124,8 @@ def _sorting(case: Case) -> tuple[Work, Work]:
     if case.case == "order_loss":
         rest = case.batch * (FLOAT + case.n * INDEX)  # the losses, and the order
         there, back = keys + rest, 2 * keys + rest
+    elif case.case == "soft_permutation":
+        there, back = keys * (1 + case.n), keys * (2 + case.n)
     elif case.case == "sort_by":
         payload = keys * math.prod(cases.payload_of(case))
         # Back: keys and payload again, and a gradient for each.

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sparsewire_lab.bench.cases import OURS, SHAPED
+from sparsewire_lab.bench.cases import LEAGUE, LEAGUE_SINCE, OURS, SHAPED
 from sparsewire_lab.bench.record import Row
 
 # Small sizes show the cost of a call, the largest how it grows.
@@ -17,6 +17,11 @@ LABELS = {
     "keops": "KeOps",
     "softsort": "SoftSort",
     "neuralsort": "NeuralSort",
+    "softtorch": "SoftTorch",
+    "softtorch fast_soft_sort": "SoftTorch, fast_soft_sort",
+    "lapsum": "LapSum",
+    "dftopk": "DFTopK",
+    # In older records only.
     "sinkhorn": "Sinkhorn",
     "bitonic values": "bitonic, no matrix",
     "neighbours": "ours, neighbours",
@@ -39,10 +44,13 @@ class Series(NamedTuple):
 def newest(rows: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:
     """Return, by device and by case, the rows of the newest run that measured it.
 
-    A full run comes before quick ones and those of chosen sizes, however old it is.
+    A full run comes before quick ones and those of chosen sizes, however old it is. Soft sorts that
+    no longer exist are left out.
     """
     parts: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
+        if row["case"] in LEAGUE and row["date"] < LEAGUE_SINCE:
+            continue
         parts.setdefault(row["device"], {}).setdefault(row["case"], []).append(row)
     for measured in parts.values():
         for case, all_runs in measured.items():

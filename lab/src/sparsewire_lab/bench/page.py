@@ -4,7 +4,16 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 
 from sparsewire_lab.bench import growth, targets
-from sparsewire_lab.bench.cases import FEW, FORWARD_ONLY, HARD, NEIGHBOURS, OURS, OWN_ENGINES
+from sparsewire_lab.bench.cases import (
+    FEW,
+    FORWARD_ONLY,
+    HARD,
+    NEIGHBOURS,
+    OURS,
+    OWN_ENGINES,
+    WITHOUT_TIME,
+)
+from sparsewire_lab.bench.properties import EXPLAINED
 from sparsewire_lab.bench.record import Row
 from sparsewire_lab.bench.runner import quantity
 from sparsewire_lab.figures.tables import markdown
@@ -47,48 +56,131 @@ CASES = {
     "24 integer tuples for each, batch 4",
     "glimpse": "`HyperLayer` with a wiring for each instance, reading 1×100×100 pixels: 4 nearest, "
     "32 local and 16 global samples for each output; gradients reach input and raw parameters",
-    "soft_rank": "places of the elements, `soft_rank(x)`; batch 64, normal keys, here and below. "
-    "`torch.sort` is hard: the least that sorting costs. SoftSort, NeuralSort, Sinkhorn, odd-even "
-    "and bitonic compute a matrix, see `sparsewire_lab.sorting.peers`; other names are packages",
-    "soft_sort": "elements in order, `soft_sort(x)`; *bitonic, no matrix* is that network for "
-    "numbers alone",
-    "sort_by": "a payload in the order of its keys, `sort_by(keys, payload)`; both get gradients",
     "order_loss": "a loss where the order is known, `order_loss(keys, numbers)`; *neighbours* has "
     "a reach of one; the loss of a matrix is the cross-entropy of its rows, that of torchsort the "
-    "squared error of ranks",
+    "squared error of ranks; batch 64",
     "canvases": "making 128 canvases of n × n pixels, the data of a step of `sparsewire "
     "attention`; nothing is differentiated",
 }
 
-# The figure, relative to the page.
+_LEAGUE = """\
+# Soft sorts compared
+
+What our soft sorts and those of others cost, and what they can do. `sparsewire bench sorting
+properties` measures both, on a CPU or a GPU, into `{record}`, from which this page is made; rows
+have the versions of all packages. [Benchmarks](benchmarks.md) says how times, memory, floors and
+errors are measured.
+
+All functions have the options that they have by default, in float32, with normal keys. Time is that
+of a forward and a backward pass. torch.sort is hard: the least that sorting costs. SoftSort,
+NeuralSort and DFTopK are written from their papers (`sparsewire_lab.sorting.peers` and
+`sparsewire_lab.bench.peers`); other names are packages. OTT takes 100 steps, unrolled. A cell
+without a number says why: too much *memory*, too *slow* for the limit of the run, a network that
+needs a *power of two*, *missing* on this machine.
+
+Three packages did not install as they are. SoftTorch asks for Python 3.12; pip was told to ignore
+that. torchsort and LapSum (its authors' repository; by default only its
+top-k is built) are C++ extensions; without a GPU they were built without their CUDA parts.
+{gpu}
+{cases}"""
+_WHY = {"would need": "memory", "power of two": "power of two", "not installed": "missing"}
+_NO_GPU = "\n**On a GPU nothing has been measured yet** since our soft sorts were rebuilt.\n"
+
+LEAGUE = {
+    "soft_rank": "places of the elements",
+    "soft_sort": "elements in order",
+    "sort_by": "a payload in the order of its keys: 16 numbers each, or 3×784; both get gradients",
+    "soft_topk_mask": "how far each element belongs to the largest tenth",
+    "soft_permutation": "the matrix: n² numbers for each row",
+}
+
+# The figure, and the page of soft sorts, relative to the page.
 FIGURE = "images/growth.png"
+LEAGUE_PAGE = "league.md"
 _VERSIONS = ("python", "torch", "numpy", "triton", "keops", "sparsewire")
 _REACHED = {True: "yes", False: "no", None: ""}
 
 
 def make_page(rows: Sequence[Row], record: str) -> str:
-    """Return the page.
+    """Return the page of everything but soft sorts.
 
     Args:
         rows: The record.
         record: Its name, as the page mentions it.
     """
     newest = growth.newest(rows)
-    known = [case for case in CASES if any(case in measured for measured in newest.values())]
-    table = markdown(("case", "what is measured"), [(f"`{case}`", CASES[case]) for case in known])
-    counts = {"last": growth.LAST, "least": growth.LEAST}
-    parts = [_INTRODUCTION.format(record=record, cases=table, **counts)]
+    parts = [
+        _INTRODUCTION.format(
+            record=record, cases=_explained(CASES, newest), last=growth.LAST, least=growth.LEAST
+        )
+    ]
     spread = [measured.get("spread", []) for measured in newest.values()]
     if any(growth.series(part, "ms_forward_backward") for part in spread):
         parts.append(f"![Time and memory against the size]({FIGURE})\n")
+    return "\n".join([*parts, *_devices(newest, CASES)])
+
+
+def make_league(rows: Sequence[Row], record: str) -> str:
+    """Return the page of soft sorts, ours and those of others; empty if none was measured."""
+    newest = {
+        device: measured
+        for device, measured in growth.newest(rows).items()
+        if measured.keys() & {*LEAGUE, WITHOUT_TIME}
+    }
+    if not newest:
+        return ""
+    on_cpus = all(device.endswith("threads") for device in newest)
+    gpu, explained = _NO_GPU if on_cpus else "", _explained(LEAGUE, newest)
+    parts = [_LEAGUE.format(record=record, gpu=gpu, cases=explained)]
+    abilities = [part[WITHOUT_TIME] for part in newest.values() if WITHOUT_TIME in part]
+    if abilities:
+        parts.append(_abilities(abilities[0]))
+    return "\n".join([*parts, *_devices(newest, LEAGUE)])
+
+
+def _explained(cases: Mapping[str, str], newest: Mapping[str, Mapping[str, Sequence[Row]]]) -> str:
+    known = [case for case in cases if any(case in measured for measured in newest.values())]
+    return markdown(("case", "what is measured"), [(f"`{case}`", cases[case]) for case in known])
+
+
+def _devices(
+    newest: Mapping[str, Mapping[str, Sequence[Row]]], cases: Mapping[str, str]
+) -> list[str]:
+    parts = []
     for device, here in newest.items():
+        if not any(case in here for case in cases):
+            continue
         parts.append(f"## {device}\n")
         if "ceilings" in here:
             parts.append(_ceilings(here["ceilings"]))
-        parts += _targets(device, here)
-        cases = [case for case in (*CASES, *here) if case in here and case != "ceilings"]
-        parts += [_section(case, here[case]) for case in dict.fromkeys(cases)]
-    return "\n".join(parts)
+        parts += _targets(device, here, cases)
+        for case in cases:
+            rows = here.get(case, ())
+            variants = dict.fromkeys(row["variant"] for row in rows) if case == "sort_by" else [""]
+            for variant in variants:
+                section = [row for row in rows if case != "sort_by" or row["variant"] == variant]
+                parts += [_section(case, section)] if section else []
+    return parts
+
+
+def _abilities(rows: Sequence[Row]) -> str:
+    """Return the table of properties: a line for each engine."""
+    found = {growth.label(row): parse_abilities(row) for row in rows if row["status"] == "ok"}
+    names = list(dict.fromkeys(name for answers in found.values() for name in answers))
+    lines = [[who, *(found[who].get(name, "") for name in names)] for who in found]
+    tried = "\n".join(f"- **{name}**: {text}" for name, text in EXPLAINED.items() if name in names)
+    return (
+        "## Properties\n\nEach cell was tried by `sparsewire_lab.bench.properties`, on ranks, "
+        "values in order and the mask of the largest,\nwhichever an engine has. A dash: it does "
+        f"not apply. Tests check our row.\n\n{markdown(('', *names), lines)}\n{tried}\n\n"
+        f"{_origin(rows)}\n"
+    )
+
+
+def parse_abilities(row: Row) -> dict[str, str]:
+    """Return the properties that a row has, and the answers."""
+    pairs = (part.partition(": ") for part in row["note"].split("; "))
+    return {name: answer for name, _, answer in pairs}
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -115,6 +207,8 @@ def _origin(rows: Sequence[Row]) -> str:
     row = rows[0]
     versions = ", ".join(f"{name} {row[name]}" for name in _VERSIONS if row[name])
     quick = " quick run;" if row["plan"] == "quick" else ""
+    packages = sorted({row["package"] for row in rows if row["package"]})
+    versions = ", ".join(filter(None, (versions, *packages)))
     return f"{row['date']};{quick} commit `{row['commit'][:12]}`; {versions}."
 
 
@@ -123,9 +217,11 @@ def _ceilings(rows: Sequence[Row]) -> str:
     return f"Ceilings: {', '.join(rates)}. {_origin(rows)}\n"
 
 
-def _targets(device: str, cases: Mapping[str, Sequence[Row]]) -> list[str]:
+def _targets(device: str, cases: Mapping[str, Sequence[Row]], shown: Collection[str]) -> list[str]:
     lines = []
     for target in targets.targets_for(device):
+        if target.case not in shown:
+            continue
         cells = ("", "", "")
         if (result := targets.find(target, cases.get(target.case, ()))) is not None:
             ours, fastest, reached = result
@@ -144,10 +240,8 @@ def _targets(device: str, cases: Mapping[str, Sequence[Row]]) -> list[str]:
 
 
 def _most(target: targets.Target) -> str:
-    if len(target.peers) == 1:
-        return f"{target.most:g} × {target.peers[0]}"
     if target.peers:
-        return "less than SoftSort, NeuralSort, diffsort and OTT"
+        return "less than torchsort, SoftTorch and LapSum"
     memory = "" if target.mib is None else f", {_memory(target.mib)}"
     return f"{_number(target.most)} ms{memory}"
 
@@ -160,18 +254,25 @@ def _section(case: str, rows: Sequence[Row]) -> str:
     column = "ms_forward" if case in FORWARD_ONLY else "ms_forward_backward"
     measured = [("time", "eager", column), ("captured", "captured", column)]
     measured += [("memory", "eager", "extra_mib")]
-    lines = [line for kind in measured for line in _lines(*kind, rows)]
-    head = ["n", "measured", *_labels(rows), "floor", "best peer ÷ ours"]
+    labels, lines = _labels(rows), []
+    for kind in measured:
+        for batch in sorted({row["batch"] or 0 for row in rows}, reverse=True):
+            same = [row for row in rows if (row["batch"] or 0) == batch]
+            shown = f"{batch}" if case in LEAGUE else ""
+            lines += [[shown, *line] for line in _lines(*kind, same, labels)]
+    head = ["batch", "n", "measured", *labels, "floor", "best peer ÷ ours"]
     payload = f", payload {rows[0]['variant']}" if case == "sort_by" else ""
     return f"### `{case}`{payload}\n\n{_table(head, lines)}\n{_accuracy(rows)}{_origin(rows)}\n"
 
 
-def _lines(name: str, mode: str, column: str, rows: Sequence[Row]) -> list[list[str]]:
+def _lines(
+    name: str, mode: str, column: str, rows: Sequence[Row], labels: Sequence[str]
+) -> list[list[str]]:
     """Return a line for each size, and one that says how each engine grows."""
     here = [row for row in rows if row["mode"] == mode]
     if all(row[column] is None for row in here):
         return []
-    labels, lines = _labels(rows), []
+    lines = []
     for size in dict.fromkeys(_size(row) for row in here):
         of_size = {_label(row): row for row in here if _size(row) == size}
         line = [size, name, *(_cell(of_size.get(label), column) for label in labels)]
@@ -201,6 +302,8 @@ def _size(row: Row) -> str:
 def _cell(row: Row | None, column: str) -> str:
     if row is None:
         return ""
+    if row["case"] in LEAGUE and row["status"] == "skipped":
+        return next((word for text, word in _WHY.items() if text in row["note"]), "slow")
     return row["status"] if row["status"] in ("failed", "wrong") else _number(row[column])
 
 

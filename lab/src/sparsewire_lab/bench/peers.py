@@ -8,8 +8,8 @@ the cross-entropy of its rows, that of ranks their squared error.
 
 import functools
 import importlib
+import importlib.metadata
 import importlib.util
-import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -20,15 +20,15 @@ from torch import Tensor
 import sparsewire as sw
 from sparsewire import ops
 from sparsewire_lab.bench import cases
-from sparsewire_lab.bench.cases import Case
+from sparsewire_lab.bench.cases import OURS, Case
 from sparsewire_lab.sorting import peers as sorters
 
 Engine = Callable[..., Tensor]
 Matrix = Callable[[Tensor], Tensor]
+Sorts = dict[str, Callable[..., Tensor]]  # by case; that of `soft_topk_mask` takes k first
 
 # Beside this every real logit is large, and float32 has room to add to it.
 _HIDDEN = -1e9
-_STEEPNESS = 10.0
 _LEAST = 1e-20  # of a probability, where its logarithm is taken
 OTT_STEPS = 100
 
@@ -39,6 +39,16 @@ def absent() -> list[str]:
     return [name for name, module in modules if importlib.util.find_spec(module) is None]
 
 
+@functools.cache
+def version_of(engine: str) -> str:
+    """Return the package and version of an engine; nothing for an engine of this repository."""
+    if engine not in cases.PACKAGES:
+        return ""
+    module = cases.PACKAGES[engine][0]
+    names = importlib.metadata.packages_distributions().get(module, [module])
+    return f"{names[0]} {importlib.metadata.version(names[0])}"
+
+
 def engine_of(case: Case) -> Engine:
     """Return what computes a case; engines of ours are chosen around the call, by `sw.engine`."""
     if case.case in ("spread", cases.FEW):
@@ -47,10 +57,17 @@ def engine_of(case: Case) -> Engine:
             return functools.partial(ops.spread, tolerance=0.0) if exact else ops.spread
         if case.engine in SPREAD:
             return SPREAD[case.engine]
-    elif case.engine in MATRIX_OF:
-        return functools.partial(_BY_MATRIX[case.case], MATRIX_OF[case.engine])
-    elif case.case in (others := _SORTS.get(case.engine, {})):
-        return others[case.case]
+    elif case.engine in (*cases.MATRICES, *cases.NETWORKS) and case.case in _BY_MATRIX:
+        return functools.partial(_BY_MATRIX[case.case], _matrix_of(case.engine), case)
+    elif (case.case, case.engine) == ("soft_topk_mask", cases.DIFFTOPK):
+        matrix = _difftopk_of(cases.chosen_of(case))
+        return lambda keys, _: matrix(keys).sum(-2)
+    elif case.engine in (OURS, *cases.PEERS.get(case.case, ())):
+        make = _OF_PACKAGES.get(case.engine)
+        function = (make() if make else _SORTS[case.engine])[case.case]
+        if case.case == "soft_topk_mask":
+            return functools.partial(function, cases.chosen_of(case))
+        return function
     raise ValueError(f"engine must be one that computes {case.case}; got {case.engine!r}")
 
 
@@ -78,28 +95,23 @@ def keops(
     return shared.squeeze(-1).masked_fill(excluded, 0)
 
 
-def bitonic_values(keys: Tensor, steepness: float = _STEEPNESS) -> Tensor:
-    """Sort numbers by a bitonic network as `sorting.peers` has it, but without a matrix."""
-    n, block = keys.shape[-1], 2
-    while block <= n:
-        apart = block // 2
-        while apart:
-            a, b = keys.unflatten(-1, (-1, 2, apart)).unbind(-2)
-            starts = torch.arange(0, n, 2 * apart, device=keys.device)
-            sign = torch.where((starts & block) == 0, steepness, -steepness).to(keys.dtype)
-            swap = 0.5 - torch.atan(sign.unsqueeze(-1) * (b - a)) / math.pi
-            moved = swap * (b - a)
-            keys = torch.stack([a + moved, b - moved], dim=-2).flatten(-3)
-            apart //= 2
-        block *= 2
-    return keys
+def dftopk(keys: Tensor, k: int, temperature: float = 1.0) -> Tensor:
+    """DFTopK (Zhu et al., 2025): a sigmoid of distances from the middle of places k and k + 1.
+
+    What it returns is from 0 to 1, but need not sum to k.
+    """
+    n = keys.shape[-1]
+    if k == n:
+        return torch.ones_like(keys) + 0 * keys
+    ends = [keys.kthvalue(place, dim=-1, keepdim=True).values for place in (n - k, n - k + 1)]
+    return ((keys - (ends[0] + ends[1]) / 2) / temperature).sigmoid()
 
 
 # The default gradient of OTT solves a linear system, which often fails in float32.
 def ott_calls(
-    case: str, keys: Tensor, weight: Tensor
+    case: Case, keys: Tensor, weight: Tensor
 ) -> tuple[Callable[[], Tensor], Callable[[], list[Tensor]]]:
-    """Return a call of OTT's soft sort or ranks, compiled by JAX, and one with its gradient."""
+    """Return a call of OTT's function for a case, compiled by JAX, and one with its gradient."""
     # XLA gets as many threads as torch; it reads these variables only when it is loaded.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("PJRT_NPROC", str(torch.get_num_threads()))
@@ -110,8 +122,9 @@ def ott_calls(
     function = functools.partial(
         getattr(
             importlib.import_module("ott.tools.soft_sort"),
-            {"soft_sort": "sort", "soft_rank": "ranks"}[case],
+            {"soft_sort": "sort", "soft_rank": "ranks", "soft_topk_mask": "topk_mask"}[case.case],
         ),
+        **({"k": cases.chosen_of(case)} if case.case == "soft_topk_mask" else {}),
         axis=-1,
         implicit_diff=None,
         min_iterations=OTT_STEPS,
@@ -136,7 +149,7 @@ def _places(keys: Tensor) -> Tensor:
     return torch.arange(keys.shape[-1], dtype=keys.dtype, device=keys.device)
 
 
-def _loss_by_matrix(matrix: Matrix, keys: Tensor, given: Tensor) -> Tensor:
+def _loss_by_matrix(matrix: Matrix, _: Case, keys: Tensor, given: Tensor) -> Tensor:
     order = given.argsort(dim=-1, stable=True).unsqueeze(-1)
     return -matrix(keys).gather(-1, order).clamp_min(_LEAST).log().sum((-1, -2))
 
@@ -153,6 +166,16 @@ def _hard_payload(keys: Tensor, given: Tensor) -> Tensor:
     return flat.gather(1, index.expand_as(flat)).view_as(given) + keys.sum() * 0
 
 
+def _hard_mask(k: int, keys: Tensor, _: Tensor) -> Tensor:
+    return torch.zeros_like(keys).scatter(-1, keys.topk(k, dim=-1).indices, 1.0) + keys * 0
+
+
+def _hard_permutation(keys: Tensor, _: Tensor) -> Tensor:
+    index = keys.argsort(dim=-1).unsqueeze(-1)
+    found = keys.new_zeros(*keys.shape, keys.shape[-1])
+    return found.scatter(-1, index, 1.0) + keys.sum() * 0
+
+
 def _list_mle(keys: Tensor, given: Tensor) -> Tensor:
     inorder = keys.gather(-1, given.argsort(dim=-1, stable=True))
     return (inorder.logcumsumexp(-1) - inorder).sum(-1)
@@ -162,45 +185,106 @@ def _our_loss(reach: int | None, keys: Tensor, given: Tensor) -> Tensor:
     return sw.order_loss(keys, given, reach=reach, reduction="none")
 
 
-def _torchsort(name: str, keys: Tensor, _: Tensor) -> Tensor:
-    return getattr(importlib.import_module("torchsort"), name)(keys)
+def _networks(module: str, name: str, network: str, *k: int) -> Callable[[Tensor], Tensor]:
+    """Return a call of the sorting network of a package that is made once for each size."""
+    make, made = getattr(importlib.import_module(module), name), {}
+
+    def call(keys: Tensor) -> Tensor:
+        kind = keys.shape[-1], str(keys.device)
+        if kind not in made:
+            made.clear()
+            made[kind] = make(network, kind[0], *k, device=kind[1])
+        return made[kind](keys)[1].mT
+
+    return call
 
 
-def _torchsort_loss(keys: Tensor, given: Tensor) -> Tensor:
-    # Its ranks begin with 1.
-    right = given.argsort(dim=-1, stable=True).argsort(dim=-1) + 1
-    return (_torchsort("soft_rank", keys, given) - right).square().sum(-1)
+def _of_torchsort() -> Sorts:
+    package = importlib.import_module("torchsort")
+
+    def loss(keys: Tensor, given: Tensor) -> Tensor:
+        # Its ranks begin with 1.
+        right = given.argsort(dim=-1, stable=True).argsort(dim=-1) + 1
+        return (package.soft_rank(keys) - right).square().sum(-1)
+
+    return {
+        "soft_sort": lambda keys, _: package.soft_sort(keys),
+        "soft_rank": lambda keys, _: package.soft_rank(keys),
+        "order_loss": loss,
+    }
 
 
-def _diffsort(network: str, keys: Tensor) -> Tensor:
-    return _network(network, keys.shape[-1], str(keys.device))(keys)[1].mT
+def _of_softtorch(fast: bool) -> Sorts:
+    package = importlib.import_module("softtorch")
+    method = {"method": "fast_soft_sort"} if fast else {}
+    of_numbers: Sorts = {
+        "soft_sort": lambda keys, _: (
+            package.sort(keys, dim=-1, return_indices=False, **method).values
+        ),
+        "soft_rank": lambda keys, _: package.rank(keys, dim=-1, descending=False, **method),
+    }
+    if fast:
+        return of_numbers
+    return {
+        **of_numbers,
+        "soft_topk_mask": lambda k, keys, _: package.topk(keys, k, dim=-1).indices.sum(-2),
+        "soft_permutation": lambda keys, _: package.argsort(keys, dim=-1),
+        "sort_by": lambda keys, given: (package.argsort(keys, dim=-1) @ given.flatten(2)).view_as(
+            given
+        ),
+    }
 
 
-@functools.lru_cache(maxsize=1)
-def _network(network: str, n: int, device: str) -> Any:
-    return importlib.import_module("diffsort").DiffSortNet(network, n, device=device)
+def _of_lapsum() -> Sorts:
+    names = {"rank": "soft_rank", "sort": "soft_sort", "topk": "soft_topk"}
+    rank, sort, topk = (
+        getattr(importlib.import_module(f"lapsum.{part}"), name) for part, name in names.items()
+    )
+    width = torch.tensor(1.0)  # where it is a number, backward passes fail
+
+    return {
+        "soft_sort": lambda keys, _: sort(keys, 1.0),
+        "soft_rank": lambda keys, _: rank(keys, width),
+        "soft_topk_mask": lambda k, keys, _: topk(keys, keys.new_full((len(keys), 1), k), width),
+    }
+
+
+@functools.cache
+def _difftopk_of(k: int) -> Matrix:
+    return _networks("difftopk", "DiffTopkNet", "odd_even", k)
+
+
+def _matrix_of(engine: str) -> Matrix:
+    return MATRIX_OF[engine] if engine in MATRIX_OF else _diffsort_of(cases.NETWORKS[engine])
+
+
+@functools.cache
+def _diffsort_of(network: str) -> Matrix:
+    return _networks("diffsort", "DiffSortNet", network)
 
 
 SPREAD: dict[str, Engine] = {"plain": plain, cases.KEOPS: keops}
 MATRIX_OF: dict[str, Matrix] = {
     "softsort": sorters.soft_sort_matrix,
     "neuralsort": sorters.neural_sort,
-    "sinkhorn": sorters.sinkhorn_sort,
-    "odd-even": functools.partial(sorters.network_sort, network="odd_even"),
-    "bitonic": functools.partial(sorters.network_sort, network="bitonic"),
-    **{name: functools.partial(_diffsort, network) for name, network in cases.NETWORKS.items()},
 }
-_BY_MATRIX: dict[str, Callable[[Matrix, Tensor, Tensor], Tensor]] = {
-    "soft_sort": lambda matrix, keys, _: (matrix(keys) @ keys.unsqueeze(-1)).squeeze(-1),
-    "soft_rank": lambda matrix, keys, _: _places(keys) @ matrix(keys),
-    "sort_by": lambda matrix, keys, given: (matrix(keys) @ given.flatten(2)).view_as(given),
+_BY_MATRIX: dict[str, Callable[[Matrix, Case, Tensor, Tensor], Tensor]] = {
+    "soft_sort": lambda matrix, _, keys, __: (matrix(keys) @ keys.unsqueeze(-1)).squeeze(-1),
+    "soft_rank": lambda matrix, _, keys, __: _places(keys) @ matrix(keys),
+    "sort_by": lambda matrix, _, keys, given: (matrix(keys) @ given.flatten(2)).view_as(given),
+    "soft_topk_mask": lambda matrix, case, keys, _: matrix(keys)[
+        ..., -cases.chosen_of(case) :, :
+    ].sum(-2),
+    "soft_permutation": lambda matrix, _, keys, __: matrix(keys),
     "order_loss": _loss_by_matrix,
 }
-_SORTS: dict[str, dict[str, Engine]] = {
-    cases.OURS: {
+_SORTS: dict[str, Sorts] = {
+    OURS: {
         "soft_sort": lambda keys, _: sw.soft_sort(keys),
         "soft_rank": lambda keys, _: sw.soft_rank(keys),
         "sort_by": lambda keys, given: sw.sort_by(keys, given),
+        "soft_topk_mask": lambda k, keys, _: sw.soft_topk_mask(keys, k),
+        "soft_permutation": lambda keys, _: sw.soft_permutation(keys),
         "order_loss": functools.partial(_our_loss, None),
     },
     cases.NEIGHBOURS: {"order_loss": functools.partial(_our_loss, 1)},
@@ -208,12 +292,16 @@ _SORTS: dict[str, dict[str, Engine]] = {
         "soft_sort": lambda keys, _: keys.sort(dim=-1).values,
         "soft_rank": _hard_ranks,
         "sort_by": _hard_payload,
+        "soft_topk_mask": _hard_mask,
+        "soft_permutation": _hard_permutation,
     },
-    cases.VALUES: {"soft_sort": lambda keys, _: bitonic_values(keys)},
     cases.LIST_MLE: {"order_loss": _list_mle},
-    cases.TORCHSORT: {
-        "soft_sort": functools.partial(_torchsort, "soft_sort"),
-        "soft_rank": functools.partial(_torchsort, "soft_rank"),
-        "order_loss": _torchsort_loss,
-    },
+    cases.DFTOPK: {"soft_topk_mask": lambda k, keys, _: dftopk(keys, k)},
+}
+# Imported when asked for.
+_OF_PACKAGES: dict[str, Callable[[], Sorts]] = {
+    cases.TORCHSORT: _of_torchsort,
+    cases.SOFTTORCH: functools.partial(_of_softtorch, False),
+    cases.SOFTTORCH_FAST: functools.partial(_of_softtorch, True),
+    cases.LAPSUM: _of_lapsum,
 }

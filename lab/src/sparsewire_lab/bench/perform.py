@@ -15,8 +15,18 @@ from torch import Tensor
 
 import sparsewire as sw
 from sparsewire.engines import Name
-from sparsewire_lab.bench import ceilings, exactness, peers, problems
-from sparsewire_lab.bench.cases import FEW, OTT, OURS, OWN_ENGINES, SORTS, Case
+from sparsewire_lab.bench import ceilings, exactness, peers, problems, properties
+from sparsewire_lab.bench.cases import (
+    DIFFTOPK,
+    FEW,
+    LEAGUE,
+    OTT,
+    OURS,
+    OWN_ENGINES,
+    SORTS,
+    WITHOUT_TIME,
+    Case,
+)
 from sparsewire_lab.bench.floors import sizes_of
 from sparsewire_lab.bench.measure import CudaMeter, Meter, captured, meter_for
 from sparsewire_lab.bench.problems import LayerProblem, Named, Problem
@@ -26,6 +36,8 @@ _LEARNING_RATE = 1e-3
 _WARM_UP_CALLS = 10  # sw.capture runs a few steps eagerly first
 # Instances are sorted independently: so many are checked, at least, and more where n is small.
 _CHECKED, _CHECKED_PAIRS = 4, 2**18
+# Up to so many elements ours is compared with all pairs, above with scans; above more, not at all.
+_BY_PAIRS, _BY_SCANS = 256, 2**17
 
 
 @dataclass(frozen=True)
@@ -73,15 +85,9 @@ def add_note(row: Row, note: str) -> None:
 
 
 def exact_results(case: Case, problem: Problem, engine: Name = "reference") -> Named:
-    """Return output and gradients in float64, ours by its specification.
-
-    Under `vmap` sorts are the products of the matrices of all cuts, which is their definition.
-    """
-    function = peers.engine_of(case)
-    if case.case in SORTS and case.engine == OURS and case.case != "order_loss":
-        function = torch.vmap(function)
+    """Return output and gradients in float64, ours by one engine."""
     with sw.engine(engine):
-        return problem.name(problem.both(function))
+        return problem.name(problem.both(peers.engine_of(case)))
 
 
 def capture_step(
@@ -111,9 +117,10 @@ def _perform_function(case: Case, setting: Setting, meter: Meter, row: Row) -> N
     if sizes := sizes_of(case):
         row["near_pairs"] = round(sizes.pairs * _near_share(case.inputs, setting.device))
     name: Any = case.engine if case.engine in OWN_ENGINES else OURS
+    row["package"] = peers.version_of(case.engine)
     with sw.engine(name):
         if case.engine == OTT:
-            forward, both = peers.ott_calls(case.case, problem.inputs["keys"], problem.weight)
+            forward, both = peers.ott_calls(case, problem.inputs["keys"], problem.weight)
         else:
             engine = peers.engine_of(case)
             forward = functools.partial(problem.forward, engine)
@@ -124,6 +131,8 @@ def _perform_function(case: Case, setting: Setting, meter: Meter, row: Row) -> N
             both()
             capture_mib, both = gpu.peak(functools.partial(captured, both))
             forward = captured(forward)
+        if case.case in LEAGUE:  # it has many cases, and the page shows both passes alone
+            forward = None
         _check_function(case, setting, problem.name(both()), row)
         _time(row, meter, forward, both, capture_mib)
 
@@ -183,6 +192,12 @@ def _perform_canvases(case: Case, setting: Setting, meter: Meter, row: Row) -> N
     row.update(ms_forward=measured.ms, repeats=measured.repeats, noise=measured.noise)
 
 
+def _perform_properties(case: Case, setting: Setting, meter: Meter, row: Row) -> None:
+    found = properties.check(case.engine)
+    row["package"] = peers.version_of(case.engine)
+    row["note"] = "; ".join(f"{name}: {properties.ANSWERS[found[name]]}" for name in found)
+
+
 def _gpu_only(meter: Meter) -> CudaMeter:
     if not isinstance(meter, CudaMeter):
         raise ValueError("mode must be 'eager' without a GPU; got 'captured'")
@@ -210,6 +225,8 @@ def _time(
 def _check_function(case: Case, setting: Setting, results: Named, row: Row) -> None:
     if case.engine == OTT:
         return add_note(row, f"{peers.OTT_STEPS} steps, unrolled; not checked")
+    if case.engine == DIFFTOPK:
+        return add_note(row, "not checked: it has no double precision")
     sorts = case.case in SORTS
     # Peers of sorting are functions of their own: only their rounding is measured.
     truth = _truth(replace(case, mode="eager") if sorts else case.inputs, setting)
@@ -268,8 +285,11 @@ def _near_share(case: Case, device: str) -> float:
 def _truth(case: Case, setting: Setting) -> tuple[Named, str] | None:
     problem, sizes = _problem(case.inputs, setting.device), sizes_of(case)
     if sizes is None:
+        if case.n > _BY_SCANS:
+            return None
         rows = min(case.batch, max(_CHECKED, _CHECKED_PAIRS // case.n**2))
-        return exact_results(case, problem.exact(rows)), "reference"
+        engine = "reference" if case.n <= _BY_PAIRS or case.case == "order_loss" else "chunked"
+        return exact_results(case, problem.exact(rows), engine), engine
     engine = _exact_engine(sizes.pairs, setting)
     return None if engine is None else (exact_results(case, problem.exact(), engine), engine)
 
@@ -279,4 +299,5 @@ _PERFORMERS: dict[str, Callable[[Case, Setting, Meter, Row], None]] = {
     **dict.fromkeys(("spread", FEW, *SORTS), _perform_function),
     **dict.fromkeys(("step", "contexts", "glimpse"), _perform_layer),
     "canvases": _perform_canvases,
+    WITHOUT_TIME: _perform_properties,
 }

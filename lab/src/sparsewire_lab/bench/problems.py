@@ -84,6 +84,8 @@ def sorting_problem(case: Case, device: torch.device) -> Problem:
     if case.case == "sort_by":
         results = *shape, *cases.payload_of(case)
         given = torch.randn(results, generator=generator)
+    elif case.case == "soft_permutation":
+        results = *shape, case.n
     elif case.case == "order_loss":
         results = shape[:1]
         given = torch.randint(_NUMBERS, shape, generator=generator)

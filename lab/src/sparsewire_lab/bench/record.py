@@ -24,7 +24,7 @@ _TYPES: dict[str, type] = {
     **dict.fromkeys(("near_pairs", "near_floor_ms"), float),
     "floor_limit": str,
     **dict.fromkeys(("ratio_to_reference", "rate"), float),
-    **dict.fromkeys(("unit", "note"), str),
+    **dict.fromkeys(("unit", "note", "package"), str),
 }
 COLUMNS = tuple(_TYPES)
 _NEEDED = {"date", "device", "case", "engine"}

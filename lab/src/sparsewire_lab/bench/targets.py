@@ -7,8 +7,9 @@ from typing import NamedTuple
 from sparsewire_lab.bench import cases
 from sparsewire_lab.bench.record import Row
 
-# Peers to be faster than: they compute a matrix, or iterate.
-_SLOWER = ("softsort", "neuralsort", "odd-even", "bitonic", *cases.NETWORKS, cases.OTT)
+# Peers to be faster than: the fastest soft sorts of others.
+_FASTEST = (cases.TORCHSORT, cases.SOFTTORCH, cases.SOFTTORCH_FAST, cases.LAPSUM)
+_BOTH = ("soft_rank", "soft_sort")
 _ALL, _FLOOR, _NEVER = cases.ALL_PAIRS, cases.FLOOR_VARIANCES, "cannot run"
 
 
@@ -22,20 +23,21 @@ class Target(NamedTuple):
     variant: str | None = None  # None: any
     mib: float | None = None  # the most extra memory
     peers: tuple[str, ...] = ()
+    batch: int = 64
     before: str = ""  # of the code published with the paper, timed before this record began
 
 
 ONE_THREAD = (
     *(
-        Target(f"`{case}`, n = {n:,}", case, n, most, peers=peers)
-        for peers, most, sizes in (
-            (_SLOWER, 1.0, (64, 256, 1024, 4096)),
-            ((cases.TORCHSORT,), 3.0, (1024,)),
-        )
-        for case in ("soft_rank", "soft_sort")
-        for n in sizes
+        Target(f"`{case}`, n = {n:,}", case, n, most)
+        for case in _BOTH
+        for n, most in ((64, 0.69), (1024, 4.4), (4096, 20.8))
     ),
-    Target("`sort_by`, n = 1,024", "sort_by", 1024, 1000.0),
+    *(
+        Target(f"`{case}`, n = {n:,}", case, n, 1.0, peers=_FASTEST)
+        for case in _BOTH
+        for n in (256, 1024, 4096, 10**4, 10**5)
+    ),
 )
 GPU = (
     Target("training step, n = 64", "step", 64, 0.15, "", before="16.9 ms"),
@@ -55,9 +57,16 @@ GPU = (
     ),
     Target("glimpse 1×32×32", "glimpse", 1024, 0.3, mib=32.0, before="31.4 ms, 1.2 GiB"),
     Target("glimpse 8×12×12", "glimpse", 1152, 0.4, mib=32.0, before="35.3 ms, 1.4 GiB"),
-    Target("sort layer, payload 3×784, n = 16", "sort_by", 16, 0.3, before="122.8 ms"),
-    Target("sort layer, n = 64", "sort_by", 64, 1.0, before="904 ms"),
-    Target("sort layer, n = 1,024", "sort_by", 1024, 20.0),
+    *(
+        Target(f"`{case}`, n = {n:,}", case, n, most)
+        for case in _BOTH
+        for n, most in ((64, 0.02), (1024, 0.04))
+    ),
+    *(Target(f"`{case}`, n = 10⁷, one row", case, 10**7, 3.0, batch=1) for case in _BOTH),
+    *(
+        Target(f"`sort_by`, payload 3×784, n = {n:,}", "sort_by", n, most, "3×784", before=before)
+        for n, most, before in ((16, 0.1, "122.8 ms"), (64, 0.25, "904 ms"), (1024, 3.0, ""))
+    ),
 )
 
 
@@ -79,6 +88,7 @@ def find(target: Target, rows: Sequence[Row]) -> tuple[Row, Row | None, bool | N
         for row in rows
         if (row["case"], row["n"]) == (target.case, target.n)
         and target.variant in (None, row["variant"])
+        and (target.case not in cases.LEAGUE or row["batch"] == target.batch)
         and row["ms_forward_backward"]
     ]
     ours = [row for row in same if row["engine"] == cases.OURS]

@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from sparsewire_lab.errors import INTERRUPTED, UsageError, complain
 
-Part = Literal["ceilings", "spread", "step", "glimpse", "sorting", "canvases"]
+Part = Literal["ceilings", "spread", "step", "glimpse", "sorting", "properties", "canvases"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +40,23 @@ class Arguments:
     device: Literal["cpu", "cuda"] | None = None
     """None takes a GPU where there is one."""
     sizes: tuple[int, ...] = ()
-    """Sizes n of spread, step and sorting instead of the usual ones, from 2 to 4194304."""
+    """Sizes n of spread, step and sorting instead of the usual ones, from 2 to 10000000; those of
+    spread and step to 4194304."""
     threads: int | None = None
     """Threads on the CPU; None takes torch's number."""
     limit: float | None = None
     """Skip what would take more seconds for one forward and backward pass; None takes 20 on a CPU,
     4 on a GPU, 0.7 with --quick."""
+    budget: float | None = None
+    """Seconds for the repeats of a call; None takes 0.6 on a CPU, 0.3 on a GPU, 0.1 with
+    --quick."""
     out: Path = Path("out")
     """Folder of the record."""
     record: Path | None = None
     """The record to add to, a .csv file; None takes bench.csv in the folder of --out."""
     page: Path | None = None
-    """Write the page of the record to this .md file, and its figure to images/growth.png there."""
+    """Write the page of the record to this .md file, and beside it its figure, images/growth.png,
+    and the page of soft sorts, league.md."""
     json: bool = False
     """Print rows as JSON lines, and nothing else, on standard output."""
     draw: bool = False
@@ -61,11 +66,11 @@ class Arguments:
 
     def check(self) -> None:
         """Raise a `UsageError` for arguments that cannot be used."""
-        for name in ("threads", "limit"):
+        for name in ("threads", "limit", "budget"):
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise UsageError(f"--{name} must be above 0; got {value}")
-        if wrong := [n for n in self.sizes if not 2 <= n <= 2**22]:
-            raise UsageError(f"--sizes must be between 2 and {2**22}; got {wrong[0]}")
+        if wrong := [n for n in self.sizes if not 2 <= n <= 10**7]:
+            raise UsageError(f"--sizes must be between 2 and {10**7}; got {wrong[0]}")
         for name, suffix in (("record", ".csv"), ("page", ".md")):
             path = getattr(self, name)
             if path is not None and path.suffix != suffix:
@@ -98,7 +103,7 @@ def publish(path: Path, page: Path | None, file: Any) -> None:
     """Print where the record is; write its page and its figure, if a page is given."""
     from sparsewire_lab import provenance
     from sparsewire_lab.bench.figure import draw
-    from sparsewire_lab.bench.page import FIGURE, make_page
+    from sparsewire_lab.bench.page import FIGURE, LEAGUE_PAGE, make_league, make_page
     from sparsewire_lab.bench.record import read
 
     rows, root = read(path), provenance.clone()
@@ -110,6 +115,9 @@ def publish(path: Path, page: Path | None, file: Any) -> None:
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(make_page(rows, name), encoding="utf-8")
     print(f"page: {page}", file=file)
+    if league := make_league(rows, name):
+        (page.parent / LEAGUE_PAGE).write_text(league, encoding="utf-8")
+        print(f"page: {page.parent / LEAGUE_PAGE}", file=file)
     if draw(rows, page.parent / FIGURE):
         print(f"figure: {page.parent / FIGURE}", file=file)
 
@@ -132,7 +140,7 @@ def _measure(arguments: Arguments, path: Path) -> int:
     setting = Setting(
         device=device,
         threads=arguments.threads,
-        budget=0.1 if quick else 0.3 if on_gpu else 0.6,
+        budget=arguments.budget or (0.1 if quick else 0.3 if on_gpu else 0.6),
         table_pairs=2**21 if quick else 2**25,
         checked_pairs=2**21 if quick else 2**33 if on_gpu else 2**25,
     )
