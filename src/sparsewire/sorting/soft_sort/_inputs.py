@@ -86,11 +86,11 @@ class Rows:
             return None  # a row may have temperature zero
         from sparsewire.sorting.soft_sort._triton import operators
 
-        self.heat = None
+        self.given_heat = None
         if temperature is not None:
-            self.heat = self.by_row("temperature", temperature, torch.finfo(self.values.dtype).max)
-            if temperature < _COLDEST:
-                self.heat = torch.full_like(self.heat, _COLDEST)
+            heat = self.by_row("temperature", temperature, torch.finfo(self.values.dtype).max)
+            cold = temperature < _COLDEST  # not 0 in float32
+            self.given_heat = torch.full_like(heat, _COLDEST) if cold else heat
         fixed = self.weights is None or not self.weights.requires_grad
         return operators if fixed and operators.takes_short_rows(self.values) else None
 
@@ -274,7 +274,8 @@ class Rows:
 
     def by_kernels(self, payload: Tensor | None, ranks: bool = False) -> Tensor:
         """Sort rows as they are, or a payload, or return ranks: in one operator."""
-        given = self.values, payload, self.weights, self.heat, self.descending, ranks
+        assert self.kernels is not None
+        given = self.values, payload, self.weights, self.given_heat, self.descending, ranks
         return self.kernels.soft_rows(*given)[0]
 
     def choose(self, soft: Callable[[], Tensor], hard: Callable[[], Tensor], exact: bool) -> Tensor:
