@@ -4,6 +4,7 @@ The interpreter finds what is computed wrongly, and not what a compiler refuses 
 GPU. Run in a process of its own, without the interpreter.
 """
 
+import itertools
 import json
 from typing import Any
 
@@ -12,8 +13,7 @@ from triton.backends.compiler import GPUTarget  # pyright: ignore[reportMissingI
 from triton.compiler import ASTSource  # pyright: ignore[reportMissingImports]
 
 from sparsewire.sorting.order_loss._triton import kernels as likelihood
-from sparsewire.sorting.soft_sort._triton import recurrence, rows
-from sparsewire.sorting.soft_sort._triton import scans as soft
+from sparsewire.sorting.soft_sort._triton import rows
 from sparsewire.sorting.soft_sort._triton import wide as tiles
 from sparsewire_lab.kernels._triton import images, narrow_conv, norm_pool, totals
 
@@ -86,45 +86,24 @@ def pools(kind: str) -> dict[str, int]:
 def soft_sorts() -> dict[str, int]:
     """Of short rows, sorted in the kernel; of long ones in float64; of rows with many features."""
     found = {}
-    short = all_of(FLOAT, "keys", "weights", "other", "temperature", "grad", "more", "out")
-    short |= all_of(DOUBLE, "points", "heats", "places", "offsets", "means", "table")
-    short |= all_of("*i32", "order", "slots", "below") | {"number": "fp32", "to_other": FLOAT}
-    long = short | all_of(DOUBLE, "weights", "other", "grad", "more", "out", "to_other")
-    long |= all_of(DOUBLE, "decays", "terms") | {"order": "*i64"}
-    forward = (soft.RANK, True), (soft.MIX, True), (soft.MIX, False), (soft.PLAN, False)
-    back = (soft.RANK_BACK, True), (soft.MIX_BACK, True), (soft.MIX_BACK, False)
-    for mode, own in (*forward, *back, (soft.PLAN_BACK, False)):
-        name, options = f"{mode.value} {own}", {"MODE": mode.value, "OWN": own, "WEIGHTED": own}
-        for size, phase in ((32, 0), (1024, 2)):
-            extra = {"SIGN": -1, "SIZE": size}
-            kernel, extra = (
-                (rows._short, extra | {"HEAT": 2})
-                if (mode, own) in forward
-                else (rows._short_back, extra)
-            )
-            found[f"short {name} {size}"] = shared_memory(kernel, short, **options, **extra)
-            tile = {"SIGN": 1, "SIZE": 2048}
-            found[f"scan {name} {phase}"] = shared_memory(
-                rows._scan, long, PHASE=phase, **options, **tile
-            )
-        if mode.value in (soft.MIX.value, soft.PLAN.value):
-            tile = {"MODE": mode.value, "OWN": own, "SIZE": 2048}
-            found[f"settle {name}"] = shared_memory(rows._settle, long, **tile)
-        if mode.value in (soft.MIX_BACK.value, soft.PLAN_BACK.value):
-            tile = {"SIGN": 1, "SIZE": 2048}
-            found[f"to keys {name}"] = shared_memory(rows._to_keys, long, **options, **tile)
-    lines = all_of(DOUBLE, "decays", "terms", "out", "whole", "carry")
-    for phase in range(3):
-        found[f"recur {phase}"] = shared_memory(
-            recurrence._recur, lines, CHUNK=1024, STEPS=16, PHASE=phase
-        )
-    tile = {"NODES": tiles.NODES, "FEATURES": tiles.FEATURES, "WEIGHTED": True}
-    many = short | all_of(FLOAT, "payload", "sums", "parts", "factors")
-    found["factors"] = shared_memory(tiles._factors, many, WEIGHTED=True, SIZE=1024)
-    for back in (False, True):
-        found[f"carry {back}"] = shared_memory(tiles._carry, many, BACK=back, **tile)
-    for mode in range(3):
-        found[f"mix {mode}"] = shared_memory(tiles._mix, many, MODE=mode, CARRY=True, **tile)
+    tape = {"ints": "*i32"} | all_of(DOUBLE, "floats", "heats", "table", "totals")
+    tensors = "given", "payload", "weights", "temperature", "out"
+    short = all_of(FLOAT, *tensors) | tape
+    long = short | all_of(DOUBLE, *tensors)
+    for kind, back in itertools.product(range(4), (False, True)):
+        options = {"KIND": kind, "BACK": back, "WEIGHTED": True}
+        for size in (32, 1024):
+            tile = {"HEAT": 0 if back else 2, "STAGE": 3, "SIGN": -1, "SIZE": size}
+            found[f"{kind} {back} {size}"] = shared_memory(rows._rows, short, **options, **tile)
+        for stage in range(3 if kind else 2):
+            tile = {"HEAT": 0, "STAGE": stage, "SIGN": 1, "SIZE": 4096}
+            found[f"{kind} {back}, {stage}"] = shared_memory(rows._rows, long, **options, **tile)
+    for dtype, features in ((FLOAT, tiles.FEATURES), (DOUBLE, tiles.FEATURES // 2)):
+        wide = all_of(dtype, "payload", "grad", "weights", "sums", "out", "parts") | tape
+        tile = {"WEIGHTED": True, "NODES": tiles.NODES, "FEATURES": features}
+        for kernel, nodes in itertools.product((tiles._far, tiles._near), range(3)):
+            name = f"{kernel.__name__} {nodes} {dtype}"
+            found[name] = shared_memory(kernel, wide, OF=nodes, **tile)
     return found
 
 

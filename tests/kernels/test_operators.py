@@ -115,13 +115,13 @@ def soft_rows_inputs(device: str, features: int | None, ranks: bool = False) -> 
     payload = None if features is None else leaf(2, 6, features, device=device)
     weights = None if features == 3 else torch.ones(2, 6, device=device)
     heat = torch.tensor([[0.3], [2.0]], device=device)
-    return [leaf(2, 6, device=device), payload, weights, heat, 0.0, False, ranks]
+    return [leaf(2, 6, device=device), payload, weights, heat, False, ranks]
 
 
 def soft_rows_backward_inputs(device: str, *options: Any) -> list[Any]:
     inputs = soft_rows_inputs(device, *options)
     out, *saved = (t.detach() for t in soft_operators.soft_rows(*inputs))
-    return [torch.ones_like(out).requires_grad_(), *inputs[:4], *saved, *inputs[5:]]
+    return [torch.ones_like(out).requires_grad_(), *inputs[:4], *saved, *inputs[4:]]
 
 
 def half_inputs(device: str) -> list[Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sparsewire.sorting.soft_sort._call import Call
 from sparsewire.sorting.soft_sort._reference import by_pairs
-from sparsewire.sorting.soft_sort._triton import operators, recurrence, rows, scans
+from sparsewire.sorting.soft_sort._triton import operators, rows
 
 HOT = torch.tensor([[0.05], [0.7], [30.0]])  # one row nearly sorted, one mixed, one all alike
 
@@ -85,11 +85,9 @@ def test_second_derivatives_are_those_of_the_definition(features: int | None, de
 
 @pytest.mark.parametrize("operation", ["rank", "mix"])
 def test_rows_of_many_blocks(operation: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As rows of millions, with small blocks; sums of blocks are sums of blocks again."""
+    """As rows of millions, with small blocks, whose ends are added by more than one step."""
     monkeypatch.setattr(rows, "SHORT", 0)
-    monkeypatch.setattr(rows, "_BLOCK", 16)
-    monkeypatch.setattr(recurrence, "_CHUNK", 4)
-    monkeypatch.setattr(recurrence, "_STEPS", 1)
+    monkeypatch.setattr(rows, "_BLOCK", 8)
     given = inputs(90, 1 if operation == "mix" else None, torch.float32, "ties")
     want = derivatives(by_pairs, double(given), None)
     given = {name: t.to(device) for name, t in given.items()}
@@ -106,9 +104,8 @@ def test_short_rows_as_they_come(name: str, descending: bool, device: str) -> No
 
     def kernels(keys: Tensor) -> Tensor:
         if name == "sort_by":
-            return operators.sort_by_short(keys, payload.to(device), None, None, descending)
-        run = operators.rank_short if name == "rank" else operators.sort_short
-        return run(keys, None, None, descending)
+            return operators.soft_rows(keys, payload.to(device), None, None, descending, False)[0]
+        return operators.soft_rows(keys, None, None, None, descending, name == "rank")[0]
 
     def pairs(keys: Tensor) -> Tensor:
         rows = payload.double() if name == "sort_by" else keys.unsqueeze(-1)
@@ -134,9 +131,9 @@ def test_what_is_not_finite_is_at_an_end_without_a_gradient(descending: bool, de
     ranks = torch.tensor([[3.5, 2, 5, 0, 1, 3.5], [3.5, 0, 1, 2, 3.5, 5]])
     values, _ = keys.sort(-1, descending)
     ranks = 5 - ranks if descending else ranks
-    for run, want in ((operators.rank_short, ranks), (operators.sort_short, values)):
+    for ranked, want in ((True, ranks), (False, values)):
         x = keys.to(device).requires_grad_()
-        out = run(x, None, 1e-3, descending)
+        out = operators.soft_rows(x, None, None, x.new_full((1,), 1e-3), descending, ranked)[0]
         torch.testing.assert_close(out.cpu(), want, rtol=1e-6, atol=1e-6, equal_nan=True)
         (slope,) = torch.autograd.grad(out[0].nan_to_num(0, 0, 0).sum() + out[1, :5].sum(), x)
         assert slope.isfinite().all()
@@ -148,8 +145,9 @@ def test_masked_elements_change_nothing(device: str) -> None:
     weights = torch.ones(2, 12)
     weights[:, 3:6] = 0
     padded = torch.cat([keys[:, :3], torch.tensor([[9.0, float("nan"), -9.0]] * 2), keys[:, 3:]], 1)
-    whole = operators.sort_short(keys.to(device), None, None, False)
-    some = operators.sort_short(padded.to(device), weights.to(device), None, False)
+    whole = operators.soft_rows(keys.to(device), *[None] * 3, False, False)[0]
+    given = padded.to(device), None, weights.to(device), None
+    some = operators.soft_rows(*given, False, False)[0]
     torch.testing.assert_close(some[:, :9], whole, rtol=1e-6, atol=1e-6)
     assert (some[:, 9:] == 0).all()
 
@@ -157,22 +155,12 @@ def test_masked_elements_change_nothing(device: str) -> None:
 def test_far_keys_and_temperatures_give_finite_numbers(device: str) -> None:
     keys = inputs(40, None, torch.float32, "far")["keys"]
     for heat in (1e-37, 1e-3, 1e30):
-        for run in (operators.rank_short, operators.sort_short):
+        for ranks in (True, False):
             x = keys.to(device).requires_grad_()
-            out = run(x, None, heat, False)
+            out = operators.soft_rows(x, None, None, x.new_full((1,), heat), False, ranks)[0]
             (slope,) = torch.autograd.grad(out, x, torch.ones_like(out))
             assert out.isfinite().all()
             assert slope.isfinite().all()
-
-
-def test_a_recurrence(device: str) -> None:
-    decays, terms = torch.rand(2, 37).double(), torch.randn(2, 3, 37).double()
-    want, y = [], torch.zeros(2, 3).double()
-    for j in range(37):
-        y = terms[..., j] + decays[:, None, j] * y
-        want.append(y)
-    got = recurrence.recurrence(decays.to(device), terms.to(device)).cpu()
-    torch.testing.assert_close(got, torch.stack(want, -1))
 
 
 def test_calls_that_the_kernels_leave_to_others() -> None:
@@ -182,4 +170,3 @@ def test_calls_that_the_kernels_leave_to_others() -> None:
     assert not operators.takes(call._replace(tails="heavy"))
     assert not operators.takes(call._replace(operation="threshold", levels=torch.ones(2, 1)))
     assert not operators.takes(call._replace(weights=torch.ones(2, 5, requires_grad=True)))
-    assert scans.TABLE == 6

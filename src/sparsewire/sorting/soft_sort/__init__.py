@@ -89,9 +89,7 @@ def soft_sort(
     """
     rows = Rows(x, dim, descending, temperature, tails, mask, fused=not hard)
     if rows.kernels:
-        return rows.back(
-            rows.kernels.sort_short(rows.values, rows.weights, temperature, descending)
-        )
+        return rows.back(rows.by_kernels(None))
     return rows.back(_first(rows, None, hard))
 
 
@@ -118,7 +116,7 @@ def soft_rank(
     """
     rows = Rows(x, dim, descending, temperature, tails, mask, weights, fused=not hard)
     if rows.kernels:
-        found = rows.kernels.rank_short(rows.values, rows.weights, temperature, descending)
+        found = rows.by_kernels(None, ranks=True)
     else:
         found = rows.choose(lambda: rows.compute("rank"), lambda: _hard_ranks(rows), hard)
     return rows.back(found if rows.mask is None else found.where(rows.mask, 0))
@@ -199,8 +197,7 @@ def sort_by(
     if rows.mask is not None:
         flat = flat.where(rows.mask.unsqueeze(-1), 0)
     if rows.kernels and flat.shape[-1]:
-        given = rows.values, flat.float(), rows.weights
-        found = rows.kernels.sort_by_short(*given, temperature, descending)
+        found = rows.by_kernels(flat.float())
     else:
         found = _first(rows, flat, hard)
     found = found.to(payload.dtype)

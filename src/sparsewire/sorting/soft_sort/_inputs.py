@@ -17,7 +17,7 @@ from sparsewire.sorting.soft_sort._reference import by_pairs
 from sparsewire.sorting.soft_sort._scan import by_scan
 
 _AWAY = 64  # temperatures between the keys and what is certain to be at an end
-_HOT, _COOLER = 2.0**100, 2.0**-60
+_HOT, _COOLER, _COLDEST = 2.0**100, 2.0**-60, 1e-37
 
 
 def _by_kernels(call: Call) -> Tensor:
@@ -86,10 +86,13 @@ class Rows:
             return None  # a row may have temperature zero
         from sparsewire.sorting.soft_sort._triton import operators
 
+        self.given_heat = None
         if temperature is not None:
-            self.by_row("temperature", temperature, torch.finfo(self.values.dtype).max)
+            heat = self.by_row("temperature", temperature, torch.finfo(self.values.dtype).max)
+            cold = temperature < _COLDEST  # not 0 in float32
+            self.given_heat = torch.full_like(heat, _COLDEST) if cold else heat
         fixed = self.weights is None or not self.weights.requires_grad
-        return operators if fixed and operators.takes_raw(self.values, temperature) else None
+        return operators if fixed and operators.takes_short_rows(self.values) else None
 
     def _prepare(self, temperature: float | Tensor | None) -> None:
         keys = -self.values if self.descending else self.values
@@ -268,6 +271,12 @@ class Rows:
             payload = payload.float()
         call = Call(operation, self.keys, payload, self.weights, self.heat, levels, self.tails)
         return dispatch(_ENGINES, self.keys.device, call)
+
+    def by_kernels(self, payload: Tensor | None, ranks: bool = False) -> Tensor:
+        """Sort rows as they are, or a payload, or return ranks: in one operator."""
+        assert self.kernels is not None
+        given = self.values, payload, self.weights, self.given_heat, self.descending, ranks
+        return self.kernels.soft_rows(*given)[0]
 
     def choose(self, soft: Callable[[], Tensor], hard: Callable[[], Tensor], exact: bool) -> Tensor:
         """Return what is soft; hard in cold rows, or, if exact, everywhere with its gradient."""

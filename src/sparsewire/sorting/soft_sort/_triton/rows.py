@@ -1,8 +1,7 @@
-"""Soft ranks and soft sorts by kernels: short rows in one launch, others sorted before.
+"""Soft ranks and soft sorts of rows by one kernel: short rows in one launch, others by stages.
 
-A tape is what the backward pass needs: the order, the sorted keys and the temperature; of soft
-sorts also the number of thresholds below each key, of keys below each threshold, where thresholds
-are (a key and a distance), and the mean payload there.
+A stage reads what the stage before wrote: behind a barrier where a row fits into a program, in the
+next launch where it does not.
 """
 
 from typing import NamedTuple
@@ -12,188 +11,90 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparsewire.sorting.soft_sort._triton.recurrence import recurrence
-from sparsewire.sorting.soft_sort._triton.scans import (
-    INFINITE,
-    MASKED,
-    MIX,
-    MIX_BACK,
-    NOT_A_NUMBER,
-    PLAN,
-    RANK,
-    RANK_BACK,
-    TABLE,
-    scan,
-    settle,
-    sums,
-    to_keys,
-    weight,
-)
+from sparsewire.sorting.soft_sort._triton import scans
 
-SHORT = 1024  # elements of a row that one program sorts
-_BLOCK, _PART = 2048, 512  # elements of a program that scans, and of one that does not
-_GIVEN, _NUMBER, _DEFAULT = range(3)  # what is known of the temperature
+SHORT = 1024  # elements of a row that one program has
+_BLOCK = 4096  # elements of a program that has a part of a row
+_TOTALS, _SCAN, _FINISH, _WHOLE = (tl.constexpr(i) for i in range(4))
+_SORTED, _GIVEN, _DEFAULT = (tl.constexpr(i) for i in range(3))  # keys; temperatures
 _LARGEST, _SMALLEST = tl.constexpr(0x7FFFFFFF), tl.constexpr(-0x80000000)
 _LAST = tl.constexpr(0x7FFFFFFFFFFFFFFF)
 
 
 class Tape(NamedTuple):
-    """What the backward pass needs of the forward pass, by rows of n."""
+    """What the backward pass needs of the forward pass; planes are described in `scans`."""
 
-    order: Tensor
-    points: Tensor
-    heat: Tensor
-    slots: Tensor
-    below: Tensor
-    places: Tensor
-    offsets: Tensor
-    means: Tensor
+    ints: Tensor  # (3, b, n), of ranks (1, b, n)
+    floats: Tensor  # (4, b, n), of ranks (1, b, n)
+    heats: Tensor  # (b,)
 
 
-def new_tape(keys: Tensor, mode: int) -> Tape:
-    """Return a tape to be written; of ranks only its first three have elements."""
-    (b, n), short = keys.shape, is_short(keys)
-    size = 0 if mode == RANK.value else b
-    kind = torch.int32 if short else torch.int64
+def new_tape(keys: Tensor, ranks: bool) -> Tape:
+    """Return a tape to be written."""
     return Tape(
-        keys.new_empty((b, n), dtype=kind),
-        keys.new_empty((b, n), dtype=torch.float64 if short else keys.dtype),
-        keys.new_empty((b,), dtype=torch.float64),
-        keys.new_empty((size, n), dtype=torch.int32),
-        keys.new_empty((size, n), dtype=torch.int32),
-        keys.new_empty((size, n), dtype=torch.float64 if short else keys.dtype),
-        keys.new_empty((size, n), dtype=torch.float64),
-        keys.new_empty((size, n), dtype=torch.float64),
+        keys.new_empty((1 if ranks else 3, *keys.shape), dtype=torch.int32),
+        keys.new_empty((1 if ranks else 4, *keys.shape), dtype=torch.float64),
+        keys.new_empty(len(keys), dtype=torch.float64),
     )
 
 
-def is_short(keys: Tensor) -> bool:
-    """Whether one program sorts a row."""
+def sorts_itself(keys: Tensor) -> bool:
+    """Whether the kernel sorts these rows, which may then be infinite or NaN."""
     return keys.dtype == torch.float32 and keys.shape[-1] <= SHORT
 
 
-def forward(
-    mode: int,
-    keys: Tensor,
+def run(
+    kind: tl.constexpr,
+    back: bool,
+    given: Tensor,
     payload: Tensor | None,
     weights: Tensor | None,
     temperature: Tensor | None,
-    number: float,
-    descending: bool,
-) -> tuple[Tensor, Tape]:
-    """Return soft ranks, or the payload, (b, n), in soft order; without a payload, the keys.
-
-    Args:
-        mode: `RANK`, `MIX`, or `PLAN` for a tape alone.
-        keys: (b, n). Short ones may be infinite or NaN; others are finite.
-        payload: (b, n) or None.
-        weights: (b, n) or None; without weight is masked.
-        temperature: (b,) or None.
-        number: The temperature of all rows in the latter case, or 0 for the default one, which
-            only short rows have.
-        descending: Of short rows, whether the largest come first.
-    """
-    (b, n), tape = keys.shape, new_tape(keys, mode)
-    keys = keys.detach().contiguous()
-    dtype = keys.dtype if payload is None else payload.dtype
-    out = keys.new_empty((0 if mode == PLAN.value else b, n), dtype=dtype)
-    if not keys.numel():
-        return out, tape
-    weights, payload = (None if t is None else t.contiguous() for t in (weights, payload))
-    table = keys.new_empty((0 if mode == RANK.value else b, TABLE, n), dtype=torch.float64)
-    given = (weights if weights is not None else keys, payload if payload is not None else keys)
-    options = {
-        "MODE": mode,
-        "WEIGHTED": weights is not None,
-        "OWN": payload is None and mode == MIX.value,
-    }
-    steps = n.bit_length()
-    if is_short(keys):
-        heat = _GIVEN if temperature is not None else _NUMBER if number else _DEFAULT
-        size, warps = _size(n)
-        _short[(b,)](
-            keys, *given, keys if temperature is None else temperature, number, *tape, table, out,
-            n, steps, SIGN=-1 if descending else 1, HEAT=heat, SIZE=size, num_warps=warps,
-            **options,
-        )  # fmt: skip
-        return out, tape
-    assert temperature is not None
-    assert not descending
-    torch.sort(keys, stable=False, out=(tape.points, tape.order))
-    tape.heat.copy_(temperature)
-    _scanned(mode, keys, *given, keys, tape, table, out, 1, **options)
-    if mode != RANK.value:
-        _settle[(b, triton.cdiv(n, _PART))](
-            *tape, table, out, n, steps, MODE=mode, OWN=options["OWN"], SIZE=_PART, num_warps=4
-        )
-    return out, tape
-
-
-def backward(
-    mode: int,
-    grad: Tensor,
-    payload: Tensor | None,
-    weights: Tensor | None,
     tape: Tape,
     descending: bool,
-    more: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of the keys and of the payload; without a payload, their sum.
+) -> Tensor:
+    """Return ranks, or keys or a payload in soft order, (1, b, n); of a `PLAN` the tape counts.
 
-    With `PLAN_BACK`, `grad` are the sums over features at thresholds, and `more` those at keys.
+    Back, return the gradients of the keys, and of a `COLUMN` of the payload too, (2, b, n).
+
+    Args:
+        kind: What is sorted.
+        back: Whether this is the backward pass, which reads the tape that the forward pass wrote.
+        given: The keys, (b, n), which are finite unless the kernel sorts them. Back, the gradients;
+            of a `PLAN` sums over features at thresholds and at keys, (2, b, n).
+        payload: Of a `COLUMN`, (b, n).
+        weights: (b, n) or None; without weight is masked.
+        temperature: (b,), or None for the default one, which only the kernel has. Back, None.
+        tape: What is written, or back, read.
+        descending: Whether the largest come first; only where the kernel sorts.
     """
-    (b, n), sign = tape.order.shape, -1 if descending else 1
-    grad = grad.contiguous()
-    short = tape.order.dtype == torch.int32
-    out = grad.new_empty((b, n), dtype=torch.float32 if short else tape.points.dtype)
-    to_payload = grad.new_empty((0, n) if payload is None else (b, n))
-    if not out.numel():
-        return out, to_payload
-    weights, payload = (None if t is None else t.contiguous() for t in (weights, payload))
-    given = (weights if weights is not None else grad, payload if payload is not None else grad)
-    options = {
-        "MODE": mode,
-        "WEIGHTED": weights is not None,
-        "OWN": payload is None and mode == MIX_BACK.value,
-    }
-    table = grad.new_empty((0 if mode == RANK_BACK.value else b, TABLE, n), dtype=torch.float64)
-    more = grad if more is None else more
-    if short:
-        size, warps = _size(n)
-        _short_back[(b,)](
-            grad, *given, more, *tape, table, out, to_payload, n,
-            SIGN=sign, SIZE=size, num_warps=warps, **options,
+    planes, b, n = tape.ints.shape
+    count = 1 if payload is None or not back else 2
+    out = (given if payload is None else payload).new_empty((count, b, n))
+    if not b * n:
+        return out
+    heat = _SORTED if back else _DEFAULT if temperature is None else _GIVEN
+    if not (back or sorts_itself(given)):
+        assert temperature is not None
+        assert not descending
+        tape.floats[0], tape.ints[0] = torch.sort(given, stable=False)
+        tape.heats.copy_(temperature).clamp_(min=1e-300)
+        heat = _SORTED
+    ranks, short = planes == 1, n <= SHORT
+    size = max(32, triton.next_power_of_2(n)) if short else _BLOCK
+    blocks = triton.cdiv(n, size)
+    table = tape.floats.new_empty((0 if ranks else 6, b, n))
+    totals = tape.floats.new_empty((b, 0 if short else 6, blocks))
+    tensors = [given if t is None else t.contiguous() for t in (payload, weights, temperature)]
+    stages = [_WHOLE] if short else [_TOTALS, _SCAN] if ranks else [_TOTALS, _SCAN, _FINISH]
+    for stage in stages:
+        _rows[(b, blocks)](
+            given.contiguous(), *tensors, *tape, table, totals, out, n, n.bit_length(),
+            KIND=kind.value, BACK=back, HEAT=heat.value, STAGE=stage.value,
+            WEIGHTED=weights is not None, SIGN=-1 if descending else 1, SIZE=size,
+            num_warps=max(1, min(16, size // 128)),
         )  # fmt: skip
-        return out, to_payload
-    _scanned(mode, grad, *given, grad, tape, table, out, sign, **options)
-    if mode != RANK_BACK.value:
-        _to_keys[(b, triton.cdiv(n, _PART))](
-            grad, *given, more, *tape, table, out, to_payload, n,
-            SIGN=sign, SIZE=_PART, num_warps=4, **options,
-        )  # fmt: skip
-    return out, to_payload
-
-
-def _size(n: int) -> tuple[int, int]:
-    size = max(32, triton.next_power_of_2(n))
-    return size, min(8, size // 32)
-
-
-def _scanned(
-    mode: int, like: Tensor, weights: Tensor, other: Tensor, grad: Tensor, tape: Tape,
-    table: Tensor, out: Tensor, sign: int, **options: int | bool,
-) -> None:  # fmt: skip
-    """Launch a scan of long rows: totals of blocks, sums of these, then all."""
-    b, n = tape.order.shape
-    blocks = triton.cdiv(n, _BLOCK)
-    arguments = (weights, other, grad, *tape, table, out)
-    decays = like.new_empty((b, 3, blocks), dtype=torch.float64)
-    terms = like.new_empty((b, 3, 2, blocks), dtype=torch.float64)
-    options |= {"SIGN": sign, "SIZE": _BLOCK, "num_warps": 8}
-    if blocks > 1:
-        _scan[(b, blocks)](*arguments, decays, terms, n, PHASE=0, **options)
-        terms = recurrence(decays.view(-1, blocks), terms.view(-1, 2, blocks))
-    _scan[(b, blocks)](*arguments, decays, terms, n, PHASE=2 if blocks > 1 else 1, **options)
+    return out
 
 
 @triton.jit
@@ -209,15 +110,15 @@ def _sorted(keys, weights, i, inside, MASKED_LAST: tl.constexpr, SIGN: tl.conste
     bits = _ordered((SIGN * x + 0.0).to(tl.int32, bitcast=True))  # there is one zero
     bits = tl.where(x != x, _LARGEST - 1 if SIGN > 0 else _SMALLEST, bits)
     if MASKED_LAST:
-        bits = tl.where(weight(weights, i, inside, True) > 0, bits, _LARGEST)
+        bits = tl.where(scans.weight(weights, i, inside, True) > 0, bits, _LARGEST)
     packed = tl.sort(tl.where(inside, (bits.to(tl.int64) << 32) | i, _LAST))
     bits = (packed >> 32).to(tl.int32)
     x = _ordered(bits).to(tl.float32, bitcast=True).to(tl.float64)
-    end = tl.where(x < 0, -INFINITE, INFINITE)
+    end = tl.where(x < 0, -scans.INFINITE, scans.INFINITE)
     x = tl.where(tl.abs(x) == float("inf"), end, x)
-    x = tl.where(bits == _LARGEST - 1, NOT_A_NUMBER, x)
-    x = tl.where(bits == _SMALLEST, -NOT_A_NUMBER, x)
-    return (packed & 0xFFFFFFFF).to(tl.int32), tl.where(bits == _LARGEST, MASKED, x)
+    x = tl.where(bits == _LARGEST - 1, scans.NOT_A_NUMBER, x)
+    x = tl.where(bits == _SMALLEST, -scans.NOT_A_NUMBER, x)
+    return (packed & 0xFFFFFFFF).to(tl.int32), tl.where(bits == _LARGEST, scans.MASKED, x)
 
 
 @triton.jit
@@ -225,7 +126,7 @@ def _default_heat(keys, weights, i, inside, WEIGHTED: tl.constexpr):
     """√12 standard deviations over n: the distance of neighbours of evenly spaced keys."""
     x = tl.load(keys + i, mask=inside, other=0.0)
     there = inside & (tl.abs(x) < float("inf"))
-    w = weight(weights, i, there, WEIGHTED)
+    w = scans.weight(weights, i, there, WEIGHTED)
     x = tl.where(there & (w > 0), x, 0.0).to(tl.float64)
     count = tl.maximum(tl.sum(w, 0), 1e-38)
     away = x - tl.sum(w * x, 0) / count
@@ -234,129 +135,69 @@ def _default_heat(keys, weights, i, inside, WEIGHTED: tl.constexpr):
 
 
 @triton.jit
-def _short(
-    keys, weights, other, temperature, number, order, points, heats, slots, below, places, offsets,
-    means, table, out, n, steps, MODE: tl.constexpr, WEIGHTED: tl.constexpr, OWN: tl.constexpr,
-    SIGN: tl.constexpr, HEAT: tl.constexpr, SIZE: tl.constexpr,
+def _rows(
+    given, payload, weights, temperature, ints, floats, heats, table, totals, out, n, steps,
+    KIND: tl.constexpr, BACK: tl.constexpr, HEAT: tl.constexpr, STAGE: tl.constexpr,
+    WEIGHTED: tl.constexpr, SIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    at, i = row * n, tl.arange(0, SIZE)
-    inside = i < n
-    if HEAT == 0:
-        heat = tl.load(temperature + row).to(tl.float64)
-    elif HEAT == 1:
-        heat = tl.full((), number, tl.float64)
-    else:
-        heat = _default_heat(keys + at, weights + at, i, inside, WEIGHTED)
-    tl.store(heats + row, heat)
-    place, x = _sorted(keys + at, weights + at, i, inside, WEIGHTED and OWN, SIGN)
-    tl.store(order + at + i, place, mask=inside)
-    tl.store(points + at + i, x, mask=inside)
-    tl.debug_barrier()
-    table += at * 6
-    scan(
-        i, inside, n, heat, points + at, points, points, order + at, weights + at, other + at, out,
-        out, table, 0, 1, table, slots + at, out + at, MODE, WEIGHTED, OWN, SIGN, False,
-    )  # fmt: skip
-    if MODE != RANK:
-        tl.debug_barrier()
-        settle(
-            i, inside, n, heat, points + at, slots + at, table, steps, order, out + at, below + at,
-            places + at, offsets + at, means + at, MODE, OWN, SIGN,
-        )  # fmt: skip
-
-
-@triton.jit
-def _short_back(
-    grad, weights, other, more, order, points, heats, slots, below, places, offsets, means, table,
-    out, to_other, n, MODE: tl.constexpr, WEIGHTED: tl.constexpr, OWN: tl.constexpr,
-    SIGN: tl.constexpr, SIZE: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    at, i = row * n, tl.arange(0, SIZE)
-    inside, heat = i < n, tl.load(heats + row)
-    table += at * 6
-    if MODE == RANK_BACK:
-        scan(
-            i, inside, n, heat, points + at, points, points, order + at, weights + at, other,
-            grad + at, means, table, 0, 1, table, slots, out + at, MODE, WEIGHTED, OWN, SIGN, False,
-        )  # fmt: skip
-    else:
-        scan(
-            i, inside, n, heat, places + at, offsets + at, points + at, order + at, weights + at,
-            other, grad + at, means + at, table, 0, 1, table, slots, out, MODE, WEIGHTED, OWN, SIGN,
-            False,
-        )  # fmt: skip
-        tl.debug_barrier()
-        to_keys(
-            i, inside, n, heat, points + at, slots + at, table, places + at, offsets + at,
-            order + at, weights + at, other + at, grad + at, more + at, out + at, to_other + at,
-            MODE, WEIGHTED, OWN, SIGN,
-        )  # fmt: skip
-
-
-@triton.jit
-def _scan(
-    weights, other, grad, order, points, heats, slots, below, places, offsets, means, table, out,
-    decays, terms, n, MODE: tl.constexpr, WEIGHTED: tl.constexpr, OWN: tl.constexpr,
-    SIGN: tl.constexpr, SIZE: tl.constexpr, PHASE: tl.constexpr,
-):  # fmt: skip
-    """Of one block of a long row: totals, or results with or without sums of other blocks."""
+    """One stage or all of them; given are the keys, or, back, the gradients."""
     row, block, blocks = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
-    at, i = row * n, block * SIZE + tl.arange(0, SIZE)
-    heat = tl.load(heats + row)
-    back: tl.constexpr = MODE >= MIX_BACK
-    where = places if back else points
-    terms += row * 6 * blocks
-    if PHASE == 0:
-        _, _, _, down, up, l0, r0, c0, l1, r1, c1 = sums(
-            i, i < n, n, heat, where + at, offsets + at, points + at, order + at,
-            weights + at, other + at, grad + at, means + at, terms, block, blocks, MODE, WEIGHTED,
-            OWN, SIGN, False,
-        )  # fmt: skip
-        decays += row * 3 * blocks
-        first, last = i == block * SIZE, i == block * SIZE + SIZE - 1
-        ahead = blocks - block - 1
-        tl.store(decays + block, tl.sum(tl.where(last, down, 0.0), 0))
-        tl.store(decays + blocks + ahead, tl.sum(tl.where(first, up, 0.0), 0))
-        tl.store(decays + 2 * blocks + block, tl.sum(tl.where(first, 1.0, 0.0).to(tl.float64), 0))
-        tl.store(terms + block, tl.sum(tl.where(last, l0, 0.0), 0))
-        tl.store(terms + blocks + block, tl.sum(tl.where(last, l1, 0.0), 0))
-        tl.store(terms + 2 * blocks + ahead, tl.sum(tl.where(first, r0, 0.0), 0))
-        tl.store(terms + 3 * blocks + ahead, tl.sum(tl.where(first, r1, 0.0), 0))
-        tl.store(terms + 4 * blocks + block, tl.sum(tl.where(last, c0, 0.0), 0))
-        tl.store(terms + 5 * blocks + block, tl.sum(tl.where(last, c1, 0.0), 0))
+    at, size = row * n, tl.num_programs(0).to(tl.int64) * n
+    i = block * SIZE + tl.arange(0, SIZE)
+    inside = i < n
+    ints, floats, table, totals = ints + at, floats + at, table + at, totals + row * blocks * 6
+    given, payload, weights, out = given + at, payload + at, weights + at, out + at
+    if HEAT == _SORTED:
+        heat = tl.load(heats + row)
     else:
-        scan(
-            i, i < n, n, heat, where + at, offsets + at, points + at, order + at, weights + at,
-            other + at, grad + at, means + at, terms, block, blocks, table + at * 6, slots + at,
-            out + at, MODE, WEIGHTED, OWN, SIGN, PHASE == 2,
+        heat = _default_heat(given, weights, i, inside, WEIGHTED)
+        if HEAT == _GIVEN:
+            heat = tl.load(temperature + row).to(tl.float64)
+        place, x = _sorted(given, weights, i, inside, WEIGHTED and KIND == scans.KEYS, SIGN)
+        tl.store(heats + row, heat)
+        tl.store(ints + i, place, mask=inside)
+        tl.store(floats + i, x, mask=inside)
+        tl.debug_barrier()
+    cool = 1 / heat
+    thresholds: tl.constexpr = BACK and KIND != scans.RANKS
+    if STAGE != _FINISH:
+        v, w = scans.values(
+            i, inside, n, size, cool, ints, floats, payload, weights, given, KIND, BACK, WEIGHTED,
+            SIGN,
         )  # fmt: skip
-
-
-@triton.jit
-def _settle(
-    order, points, heats, slots, below, places, offsets, means, table, out, n, steps,
-    MODE: tl.constexpr, OWN: tl.constexpr, SIZE: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    at, i = row * n, tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    settle(
-        i, i < n, n, tl.load(heats + row), points + at, slots + at, table + at * 6, steps, order,
-        out + at, below + at, places + at, offsets + at, means + at, MODE, OWN, 1,
-    )  # fmt: skip
-
-
-@triton.jit
-def _to_keys(
-    grad, weights, other, more, order, points, heats, slots, below, places, offsets, means, table,
-    out, to_other, n, MODE: tl.constexpr, WEIGHTED: tl.constexpr, OWN: tl.constexpr,
-    SIGN: tl.constexpr, SIZE: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    at, i = row * n, tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    to_keys(
-        i, i < n, n, tl.load(heats + row), points + at, slots + at, table + at * 6, places + at,
-        offsets + at, order + at, weights + at, other + at, grad + at, more + at, out + at,
-        to_other + at, MODE, WEIGHTED, OWN, SIGN,
-    )  # fmt: skip
+        below, slopes = -v / 2, v * 0.0
+        for s in tl.static_range(2 if BACK else 3):
+            first, second = scans.scan(i, inside, n, size, cool, floats, v, w, s, thresholds)
+            if STAGE == _TOTALS:
+                at_end = i == scans.end(block, n, SIZE, s)
+                tl.store(totals + 2 * s * blocks + block + i * 0, first, mask=at_end)
+                tl.store(totals + (2 * s + 1) * blocks + block + i * 0, second, mask=at_end)
+            else:
+                if STAGE == _SCAN:
+                    more = scans.carried(
+                        i, inside, n, size, cool, floats, totals, block, blocks, SIZE, s,
+                        thresholds,
+                    )  # fmt: skip
+                    first, second = first + more[0], second + more[1]
+                if KIND != scans.RANKS:
+                    tl.store(table + 2 * s * size + i, first, mask=inside)
+                    tl.store(table + (2 * s + 1) * size + i, second, mask=inside)
+                below += first if s == scans.TOTAL else first * (s - 0.5)
+                slopes += w * first - v * second
+        if STAGE != _TOTALS:
+            if KIND == scans.RANKS:
+                place = tl.load(ints + i, mask=inside, other=0)
+                back = SIGN * scans.slope(slopes, scans.load(floats + i, inside), cool)
+                tl.store(out + place, back if BACK else below - v / 2, mask=inside)
+            elif not BACK:
+                # The number of whole levels that are not above the key.
+                tl.store(ints + size + i, tl.floor(below).to(tl.int32), mask=inside)
+    if KIND != scans.RANKS and STAGE >= _FINISH:
+        tl.debug_barrier()
+        if BACK:
+            scans.to_keys(
+                i, inside, n, size, cool, ints, floats, table, payload, weights, given, out, KIND,
+                WEIGHTED, SIGN,
+            )  # fmt: skip
+        else:
+            scans.settle(i, inside, n, size, cool, ints, floats, table, steps, out, KIND, SIGN)
