@@ -23,6 +23,7 @@ from sparsewire.ops.spread._triton import launch as spreading
 from sparsewire.ops.spread._triton import operators as spread_operators
 from sparsewire.sorting.halves._triton import operators as halves_library
 from sparsewire.sorting.order_loss._triton import operators as likelihood_library
+from sparsewire.sorting.soft_sort import _operator as soft_calls
 from sparsewire.sorting.soft_sort._triton import operators as soft_operators
 from sparsewire_lab.kernels._triton import operators as image_operators
 
@@ -124,6 +125,17 @@ def soft_rows_backward_inputs(device: str, *options: Any) -> list[Any]:
     return [torch.ones_like(out).requires_grad_(), *inputs[:4], *saved, *inputs[4:]]
 
 
+def soft_call_inputs(_: str, operation: str = "mix", backward: bool = False) -> list[Any]:
+    """Of the operator that computes in NumPy, on the CPU alone."""
+    payload = None if operation == "rank" else leaf(2, 6, 3, device="cpu")
+    heat = torch.tensor([[0.3], [2.0]]).requires_grad_()
+    inputs = [leaf(2, 6, device="cpu"), payload, None, heat, None, operation]
+    if not backward:
+        return inputs
+    plain = tree_map_only(Tensor, torch.Tensor.detach, inputs)
+    return [torch.ones(2, 6) if payload is None else torch.ones(2, 6, 3), *plain]
+
+
 def half_inputs(device: str) -> list[Any]:
     return [leaf(3, 5, device=device), 2]
 
@@ -178,6 +190,16 @@ OPERATORS: dict[str, tuple[Any, Callable[[str], list[Any]]]] = {
         )
         for options in ((None, True), (1,), (3,))
     },
+    "soft_call": (soft_calls.soft_call, soft_call_inputs),
+    "soft_call, ranks": (soft_calls.soft_call, lambda d: soft_call_inputs(d, "rank")),
+    "soft_call_backward": (
+        soft_calls.soft_call_backward,
+        lambda d: soft_call_inputs(d, backward=True),
+    ),
+    "soft_call_backward, ranks": (
+        soft_calls.soft_call_backward,
+        lambda d: soft_call_inputs(d, "rank", backward=True),
+    ),
     "half": (halves_library.half, half_inputs),
     "half_backward": (halves_library.half_backward, half_backward_inputs),
     "order_cuts": (likelihood_library.order_cuts, lambda d: order_cuts_inputs(d, float("inf"))),

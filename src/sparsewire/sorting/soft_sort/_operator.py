@@ -14,7 +14,7 @@ from sparsewire.sorting.soft_sort._call import Call, Operation
 def by_numpy(call: Call) -> Tensor:
     """Compute a call in NumPy; where it is compiled, as one operator."""
     if torch.compiler.is_compiling():
-        return _soft_call(*call[1:6], call.operation)
+        return soft_call(*call[1:6], call.operation)
     return _numpy.by_numpy(call)
 
 
@@ -60,7 +60,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     payload = ctx.saved_tensors[1]
-    of_keys, of_payload, of_heat = _soft_call_backward(grad, *ctx.saved_tensors, ctx.operation)
+    of_keys, of_payload, of_heat = soft_call_backward(grad, *ctx.saved_tensors, ctx.operation)
     return of_keys, None if payload is None else of_payload, None, of_heat, None, None
 
 
@@ -68,10 +68,10 @@ _INPUTS = (
     "Tensor keys, Tensor? payload, Tensor? weights, Tensor heat, Tensor? levels, str operation"
 )
 _CPU: dict[str, Any] = {"autocast": None, "devices": ("cpu",)}
-_soft_call_backward = operator(
+soft_call_backward = operator(
     f"soft_call_backward(Tensor grad, {_INPUTS}) -> (Tensor, Tensor, Tensor)",
     _run_backward,
     _backward_shapes,
     **_CPU,
 )
-_soft_call = operator(f"soft_call({_INPUTS}) -> Tensor", _run, _shape, _backward, _setup, **_CPU)
+soft_call = operator(f"soft_call({_INPUTS}) -> Tensor", _run, _shape, _backward, _setup, **_CPU)
