@@ -156,7 +156,7 @@ def rates_table(rows: list[dict[str, Any]]) -> list[str]:
     lines.append("|---|---|" + "---|" * len(rates))
     for method in dict.fromkeys(row["method"] for row in rows):
         by_rate = [[r for r in rows if (r["method"], r["rate"]) == (method, x)] for x in rates]
-        cells = [f"{mean_of(some)} ± {100 * pstdev(accuracies(some)):.2f} %" for some in by_rate]
+        cells = [spread_of(some) for some in by_rate]
         lines.append(f"| {method} | {len(by_rate[0])} | {' | '.join(cells)} |")
     return lines
 
@@ -177,6 +177,11 @@ def ways_table(rows: list[dict[str, Any]]) -> list[str]:
             cells.append(f"{max(by_rate)} %, {min(by_rate)} %, {gap:.3f}")
         lines.append(f"| {method} | {' | '.join(cells)} |")
     return lines
+
+
+def spread_of(rows: list[dict[str, Any]]) -> str:
+    apart = f" ± {100 * pstdev(accuracies(rows)):.2f}" if len(rows) > 1 else ""
+    return f"{mean_of(rows)}{apart} %"
 
 
 def accuracies(rows: list[dict[str, Any]]) -> list[float]:
